@@ -1,0 +1,175 @@
+//! Derived statements: causes judged, findings held, consumers proven or vetoed, recommendations with their basis.
+
+use super::{
+    case::Rung,
+    pair::{GpuIndex, OrderedPair},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How bad, if true.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing; no fault.
+    Info,
+    /// Works, but slower or other than claimed.
+    Warning,
+    /// Do not serve on it.
+    Critical,
+}
+
+/// How sure.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Fits, as others do.
+    Possible,
+    /// The signals of its decision row are present; its discriminating test was not run.
+    Probable,
+    /// The discriminating test was run.
+    Established,
+}
+
+/// What a cause says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// Held.
+    Indicted,
+    /// Ruled out.
+    Cleared,
+    /// Evidence is missing; the sentence says which.
+    CannotTell,
+    /// Nothing to explain, or not this kind of host.
+    NotApplicable,
+}
+
+/// A possible cause and what the evidence says of it. Cleared suspects are printed too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Cause id, as in `docs/causes/`: "iommu-translation".
+    pub cause: String,
+    /// Title.
+    pub title: String,
+    /// Held, cleared, cannot tell.
+    pub judgement: Judgement,
+    /// How bad.
+    pub severity: Severity,
+    /// How sure.
+    pub confidence: Confidence,
+    /// Ordered pairs concerned; empty = the whole host.
+    pub pairs: Vec<OrderedPair>,
+    /// GPUs concerned, for findings about single devices.
+    pub gpus: Vec<GpuIndex>,
+    /// Why: one or two sentences.
+    pub because: String,
+    /// Each signal seen, with its value and where it was read.
+    pub evidence: Vec<String>,
+    /// The exact fix: parameter, file, command; empty when cleared.
+    pub fix: Vec<String>,
+    /// The test that would split this cause from the next, as a command.
+    pub next_test: Option<String>,
+}
+
+/// Something that relies on peer transfers, and what it may rely on. Veto only: one broken pair condemns the group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Consumer {
+    /// Id: "nccl-p2p", "custom-all-reduce", ...
+    pub id: String,
+    /// Name as people say it.
+    pub name: String,
+    /// Rungs it relies on.
+    pub needs: Vec<Rung>,
+    /// Proven, vetoed or unproven.
+    pub state: ConsumerState,
+    /// "proven up to rung 3", "vetoed by pair 2->5 at rung 3", "unproven because ...".
+    pub sentence: String,
+}
+
+/// The verdict on a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsumerState {
+    /// All rungs it needs were proven on all pairs of the group.
+    Proven,
+    /// A pair failed at a rung it needs.
+    Vetoed,
+    /// Not all it needs was tested.
+    Unproven,
+    /// Does not exist on this host.
+    NotApplicable,
+}
+
+/// Launch settings for one engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Recommendation {
+    /// Engine id: "vllm", "sglang".
+    pub engine: String,
+    /// All-reduce backend id chosen.
+    pub backend: String,
+    /// The backend in words.
+    pub backend_name: String,
+    /// Flags to add to the launch command, in order.
+    pub flags: Vec<Setting>,
+    /// Environment variables to set.
+    pub environment: Vec<Setting>,
+    /// Variables to leave unset (some are tested for presence).
+    pub unset: Vec<Setting>,
+    /// Workspace arithmetic, if a model was named.
+    pub sizing: Option<Sizing>,
+    /// Backends considered and refused, with the reason.
+    pub refused: Vec<(String, String)>,
+    /// Sentences a reader must know before trusting this.
+    pub caveats: Vec<String>,
+}
+
+/// One flag or variable with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Setting {
+    /// Flag or variable name.
+    pub name: String,
+    /// Value, if it takes one.
+    pub value: Option<String>,
+    /// Why.
+    pub because: String,
+    /// What proves it: a record, a reading, a source of a fact.
+    pub basis: String,
+}
+
+/// How many elements an all-reduce workspace must hold, and how the number came about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sizing {
+    /// Model id or "hidden 6144".
+    pub model: String,
+    /// Hidden size in elements.
+    pub hidden: u64,
+    /// Tensor-parallel group size.
+    pub tp: u32,
+    /// Requests decoded together.
+    pub batch: u64,
+    /// Rows verified per request.
+    pub rows_per_request: u64,
+    /// How rows per request came about.
+    pub rows_reason: String,
+    /// Rows in one decode step.
+    pub rows: u64,
+    /// Elements needed: rows x hidden.
+    pub needed_elements: u64,
+    /// Elements the engine would allocate by itself; `None` when it has no such backend.
+    pub engine_elements: Option<u64>,
+    /// How that came about.
+    pub engine_reason: String,
+    /// Payload in bytes of one reduction.
+    pub payload_bytes: u64,
+    /// Workspace in bytes per rank, if the backend has one.
+    pub workspace_bytes_per_rank: Option<u64>,
+    /// Formula of the workspace and its source.
+    pub workspace_formula: Option<String>,
+    /// Activation type: "bf16", "fp16", "fp32".
+    pub dtype: String,
+}

@@ -1,0 +1,12 @@
+//! The nouns of peerproof. This floor knows serde and nothing else of the world: no files, no clocks, no CUDA, no
+//! colours. Snapshot and records are ground state and are saved; findings and recommendations are derived from them.
+
+pub mod case;
+pub mod finding;
+pub mod measurement;
+pub mod pair;
+pub mod pci;
+pub mod reading;
+pub mod report;
+pub mod snapshot;
+pub mod topology;

@@ -1,0 +1,170 @@
+//! The report: all that a renderer may see, and the document that is saved.
+
+use super::{
+    case::{Record, WrongKind},
+    finding::{Consumer, Finding, Recommendation},
+    pair::OrderedPair,
+    snapshot::{Authenticity, Observation, Snapshot},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Version of the saved document. A reader accepts its own and older ones.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One run, or what a file tells of one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// peerproof's version.
+    pub tool_version: String,
+    /// SHA-256 of the embedded kernels (PTX), hex.
+    pub kernels_sha256: String,
+    /// Hardware, simulated or fault-injected.
+    pub authenticity: Authenticity,
+    /// Start, RFC 3339 UTC.
+    pub started_at: String,
+    /// Wall time in milliseconds.
+    pub took_ms: f64,
+    /// Arguments as given.
+    pub arguments: Vec<String>,
+    /// Ground state: what was read.
+    pub snapshot: Snapshot,
+    /// GPUs tested, by snapshot index.
+    pub tested_gpus: Vec<u32>,
+    /// Ground state: what was tried.
+    pub records: Vec<Record>,
+    /// Ground state: what the observer saw before, during and after.
+    pub observations: Vec<Observation>,
+    /// Planted faults and whether the checker named them.
+    pub selftest: Option<Selftest>,
+    /// What was planned, ran and did not.
+    pub coverage: Coverage,
+    /// Derived: causes judged.
+    pub findings: Vec<Finding>,
+    /// Derived: who may rely on what.
+    pub consumers: Vec<Consumer>,
+    /// Derived: launch settings.
+    pub recommendations: Vec<Recommendation>,
+    /// Derived: the verdict.
+    pub verdict: Verdict,
+    /// Where the time went: phase and milliseconds.
+    pub timings_ms: Vec<(String, f64)>,
+    /// Environment of the workers: variable, value set or unset, and what the operator had.
+    pub worker_environment: Vec<String>,
+    /// True when the run was cut short (Ctrl-C) and the report holds what was done until then.
+    pub interrupted: bool,
+}
+
+/// Planted kinds of wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Selftest {
+    /// One per planted kind.
+    pub plants: Vec<Plant>,
+    /// GPU on which it ran, as PCI address or label.
+    pub device: String,
+}
+
+/// One planted fault.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plant {
+    /// What was planted; `None` = a clean buffer that must stay silent.
+    pub planted: Option<WrongKind>,
+    /// What was reported; `None` = intact.
+    pub reported: Option<WrongKind>,
+    /// Particulars.
+    pub detail: String,
+}
+
+impl Plant {
+    /// Whether the checker said what was planted.
+    pub fn found(&self) -> bool {
+        self.planted == self.reported
+    }
+}
+
+impl Selftest {
+    /// Whether every plant was found and named, and there was at least one.
+    pub fn passed(&self) -> bool {
+        !self.plants.is_empty() && self.plants.iter().all(Plant::found)
+    }
+}
+
+/// Coverage is part of the verdict.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Coverage {
+    /// Cases planned within the chosen budget.
+    pub planned: u32,
+    /// Cases that ran to an answer.
+    pub ran: u32,
+    /// Cases that do not exist here, and why: no gaps.
+    pub not_applicable: Vec<Gap>,
+    /// Cases that did not run, and why: gaps.
+    pub not_run: Vec<Gap>,
+    /// What the operator or budget left out: GPUs, mechanisms, sizes, rungs not built yet.
+    pub left_out: Vec<String>,
+    /// Smallest fault rate per attempt that would have been seen with 95% on each pair and mechanism: 1 - 0.05^(1/n);
+    /// the worst over pairs; `None` when nothing ran.
+    pub seen_fault_rate: Option<f64>,
+}
+
+/// A reason and how many cases it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gap {
+    /// Why.
+    pub reason: String,
+    /// Cases.
+    pub cases: u32,
+}
+
+/// Pass, warn, fail or inconclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Grading {
+    /// All that applies passed.
+    Pass,
+    /// Data is right; something else is not as it should be.
+    Warn,
+    /// Wrong data, faults or hangs.
+    Fail,
+    /// Nothing tested, or a planned case did not run.
+    Inconclusive,
+}
+
+impl Grading {
+    /// Exit code: 0 pass, 1 warn, 2 fail, 3 inconclusive.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Grading::Pass => 0,
+            Grading::Warn => 1,
+            Grading::Fail => 2,
+            Grading::Inconclusive => 3,
+        }
+    }
+
+    /// As printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Grading::Pass => "PASS",
+            Grading::Warn => "WARN",
+            Grading::Fail => "FAIL",
+            Grading::Inconclusive => "INCONCLUSIVE",
+        }
+    }
+}
+
+/// Three lines a tired person can act on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// The grade.
+    pub grading: Grading,
+    /// Worst pair, mechanism and kind of wrong; or what passed and what does not exist here.
+    pub headline: String,
+    /// Probable cause with the signals seen; or what limits the proof.
+    pub cause: String,
+    /// The next command.
+    pub next: String,
+    /// The pair of the headline, if one.
+    pub worst_pair: Option<OrderedPair>,
+}
