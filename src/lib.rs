@@ -6,5 +6,13 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 1 | [`words`] | self-naming test data |
+//! | 1 | [`child`] | worker processes |
+//! | 1 | [`ffi`] | foreign functions; the only `unsafe` |
+//! | 1 | [`gpu`] | safe use of the CUDA driver |
 
+pub mod child;
+pub mod ffi;
+pub mod gpu;
 pub mod model;
+pub mod words;

@@ -1,0 +1,58 @@
+//! Process calls that the standard library leaves out: workers die with their parent, and a closed pipe ends the program
+//! quietly. Knows nothing of what the processes do.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Lets the child of `command` lead a process group of its own (a Ctrl-C on the terminal reaches the parent only) and
+/// receive SIGKILL when the parent thread that spawned it ends.
+pub fn die_with_parent(command: &mut Command) {
+    command.process_group(0);
+    let parent = std::process::id();
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            // The parent may have died before the call took effect.
+            if nix::unistd::getppid().as_raw() as u32 != parent {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Restores the default action of SIGPIPE: `peerproof map | head` ends instead of panicking on the closed pipe.
+pub fn default_sigpipe() {
+    // SAFETY: called at the start of main, before other threads exist; SIG_DFL is always a valid action.
+    let _ =
+        unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGPIPE, nix::sys::signal::SigHandler::SigDfl) };
+}
+
+/// Sets a flag when SIGINT or SIGTERM arrives; the caller polls [`interrupted`].
+pub fn catch_interrupts() {
+    let action = nix::sys::signal::SigAction::new(
+        nix::sys::signal::SigHandler::Handler(on_interrupt),
+        nix::sys::signal::SaFlags::empty(),
+        nix::sys::signal::SigSet::empty(),
+    );
+    for signal in [nix::sys::signal::Signal::SIGINT, nix::sys::signal::Signal::SIGTERM] {
+        // SAFETY: the handler only stores to an atomic.
+        let _ = unsafe { nix::sys::signal::sigaction(signal, &action) };
+    }
+}
+
+static INTERRUPTS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+extern "C" fn on_interrupt(_: libc::c_int) {
+    // A second signal ends the program at once: the first one may be waiting for a stuck worker.
+    if INTERRUPTS.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0 {
+        // SAFETY: _exit is async-signal-safe; workers die with this process.
+        unsafe { libc::_exit(3) };
+    }
+}
+
+/// Whether an interrupt has arrived since [`catch_interrupts`].
+pub fn interrupted() -> bool {
+    INTERRUPTS.load(std::sync::atomic::Ordering::SeqCst) > 0
+}
