@@ -10,9 +10,11 @@
 //! | 1 | [`child`] | worker processes |
 //! | 1 | [`ffi`] | foreign functions; the only `unsafe` |
 //! | 1 | [`gpu`] | safe use of the CUDA driver |
+//! | 2 | [`probe`] | from a snapshot to records |
 
 pub mod child;
 pub mod ffi;
 pub mod gpu;
 pub mod model;
+pub mod probe;
 pub mod words;

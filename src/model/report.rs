@@ -168,3 +168,18 @@ pub struct Verdict {
     /// The pair of the headline, if one.
     pub worst_pair: Option<OrderedPair>,
 }
+
+/// One line of `peerproof bench`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchRow {
+    /// What was measured: "fill", "verify", "device copy", "host to device", ...
+    pub name: String,
+    /// Bytes that the rate counts, and which: "bytes written", "bytes read + written".
+    pub counts: String,
+    /// Bytes of one sample.
+    pub bytes: u64,
+    /// The rate.
+    pub rate: super::measurement::Measurement,
+    /// The target, if this row has one: GB/s and where it comes from.
+    pub target: Option<(f64, String)>,
+}

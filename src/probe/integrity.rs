@@ -1,0 +1,292 @@
+//! From units that differ to a kind of wrong. Knows words and counts; refuses to know causes.
+
+use crate::{
+    gpu::kernels::{Census, Mismatch, Origin},
+    model::{
+        case::{UnitCounts, WrongKind},
+        pair::OrderedPair,
+    },
+    words::{self, Key, Role, UNIT},
+};
+
+/// Windows that the host reads of a large region: as many, of this size, first and last included.
+const WINDOWS: u64 = 8;
+/// Bytes of a window, and four times the size up to which a region is read whole.
+const WINDOW_BYTES: u64 = 64 << 10;
+
+/// What the owner saw of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// By its kernel.
+    pub kernel: Mismatch,
+    /// Wrong units in what its device-to-host copies brought.
+    pub host_wrong: u64,
+}
+
+impl Judged {
+    /// Whether both views are right.
+    pub fn is_right(self) -> bool {
+        self.kernel.wrong == 0 && self.host_wrong == 0
+    }
+}
+
+/// Offsets and lengths that the host reads of a region of `bytes` bytes: all of it when small, else evenly spread
+/// windows with both ends.
+pub fn windows(bytes: u64) -> Vec<(u64, u64)> {
+    if bytes <= 4 * WINDOW_BYTES {
+        return vec![(0, bytes)];
+    }
+    let last = bytes - WINDOW_BYTES.min(bytes);
+    (0..WINDOWS).map(|n| (last * n / (WINDOWS - 1) / UNIT * UNIT, WINDOW_BYTES)).collect()
+}
+
+/// The host twin of `peerproof_classify`: whole units of `data`, which starts at unit `first`.
+pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
+    let (expected, poisoned) = (key.pack(), poison.pack());
+    let mut counts = [0u64; 9];
+    let mut lowest = [None; 9];
+    let (mut last_wrong, mut shift, mut origins) = (0, None::<(i64, i64)>, Vec::new());
+    for (at, unit) in data.as_chunks::<16>().0.iter().enumerate() {
+        let at = at as u64;
+        let want = words::unit(expected, first + at);
+        let apart = (u128::from_le_bytes(*unit) ^ u128::from_le_bytes(want)).count_ones();
+        let class = if apart == 0 {
+            0
+        } else if *unit == words::unit(poisoned, first + at) {
+            1
+        } else if unit.iter().all(|b| *b == 0) {
+            2
+        } else if unit.iter().all(|b| *b == 0xff) {
+            3
+        } else if apart <= 8 {
+            4
+        } else if let Some((skew, named, index)) = named_at_any_skew(data, at as usize) {
+            if origins.len() < 16 {
+                origins.push(Origin { unit: at, skew, key: named, index });
+            }
+            if named == expected {
+                let moved = ((first + at) * UNIT + skew) as i64 - (index * UNIT) as i64;
+                shift = Some(shift.map_or((moved, moved), |(low, high)| (moved.min(low), moved.max(high))));
+                5
+            } else if (named ^ expected) & Key::RUN_MASK != 0 || (named ^ expected) & Key::TRANSFER_MASK == 0 {
+                6
+            } else {
+                7
+            }
+        } else {
+            8
+        };
+        if let (Some(count), Some(low)) = (counts.get_mut(class), lowest.get_mut(class)) {
+            *count += 1;
+            low.get_or_insert(at);
+        }
+        if class != 0 {
+            last_wrong = at;
+        }
+    }
+    let [equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown] = counts;
+    Census {
+        counts: UnitCounts { equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown },
+        first: lowest,
+        last_wrong,
+        shift,
+        origins,
+    }
+}
+
+fn named_at_any_skew(data: &[u8], unit: usize) -> Option<(u64, u64, u64)> {
+    (0..16).find_map(|skew| {
+        let window = data.get(unit * 16 + skew..)?.first_chunk::<16>()?;
+        words::origin(*window).map(|(key, index)| (skew as u64, key, index))
+    })
+}
+
+/// What is known of one wrong attempt.
+pub struct Evidence<'a> {
+    /// The transfer.
+    pub pair: Option<OrderedPair>,
+    /// Its key.
+    pub key: Key,
+    /// Census of the target.
+    pub target: &'a Census,
+    /// Whether the accessor reads its data back right, where it has a view.
+    pub accessor_sees_right: Option<bool>,
+    /// Words of this transfer found in the guard bands: units, and how far outside the target the farthest lies, bytes.
+    pub spilled: Option<(u64, i64)>,
+    /// Guard units that are wrong without naming this transfer.
+    pub guard_damage: u64,
+    /// Another GPU whose buffer holds words of this transfer.
+    pub found_in: Option<u32>,
+    /// Whether the source still holds its words.
+    pub source_intact: Option<bool>,
+}
+
+/// Names the kind of wrong, and one sentence of particulars.
+pub fn name(evidence: &Evidence) -> (WrongKind, String) {
+    let counts = &evidence.target.counts;
+    let total = counts.equal
+        + counts.poison
+        + counts.zero
+        + counts.ones
+        + counts.few_bits
+        + counts.displaced
+        + counts.stale
+        + counts.foreign
+        + counts.unknown;
+    let wrong = total - counts.equal;
+    let classes = [
+        (counts.zero, WrongKind::Zeroed, "zero"),
+        (counts.ones, WrongKind::Ones, "all ones"),
+        (counts.poison, WrongKind::Dropped, "still the owner's poison"),
+        (counts.few_bits, WrongKind::Flipped, "off by a few bits"),
+        (counts.displaced, WrongKind::Shifted, "from another offset of this transfer"),
+        (counts.stale, WrongKind::Stale, "of an earlier attempt or run"),
+        (counts.foreign, WrongKind::Misrouted, "of another transfer"),
+        (counts.unknown, WrongKind::Mixed, "of no known origin"),
+    ];
+    if wrong == 0 {
+        return match evidence.spilled {
+            Some((units, reach)) => (
+                WrongKind::Spilled,
+                format!("target right, but {units} units of it also lie up to {reach} bytes outside the target"),
+            ),
+            None if evidence.guard_damage > 0 => (
+                WrongKind::Spilled,
+                format!("target right, but {} guard units around it were overwritten", evidence.guard_damage),
+            ),
+            None => (WrongKind::Mixed, "kernel and host copy of the owner disagree, target right now".to_string()),
+        };
+    }
+    if evidence.accessor_sees_right == Some(true) {
+        let held = classes.iter().max_by_key(|class| class.0).map_or("", |class| class.2);
+        let detail =
+            format!("the writer reads its own data back, but {wrong} of {total} units at the owner are {held}");
+        return (WrongKind::Mirrored, detail);
+    }
+    if let Some(gpu) = evidence.found_in {
+        return (WrongKind::Misrouted, format!("its words arrived in memory of GPU{gpu} instead"));
+    }
+    // A shift leaves a rim of poison at one end: the bulk decides.
+    if let Some((low, high)) = evidence.target.shift
+        && low == high
+        && counts.displaced * 2 > wrong
+        && counts.zero + counts.ones + counts.foreign + counts.stale + counts.unknown <= wrong / 8
+    {
+        return (
+            WrongKind::Shifted,
+            format!("{} of {total} units lie {low:+} bytes from where they belong", counts.displaced),
+        );
+    }
+    if let Some((units, reach)) = evidence.spilled {
+        return (WrongKind::Spilled, format!("{units} units lie up to {reach} bytes outside the target"));
+    }
+    let present: Vec<_> = classes.iter().filter(|class| class.0 > 0).collect();
+    let [(count, kind, words)] = present.as_slice() else {
+        let parts: Vec<String> = present.iter().map(|(count, _, words)| format!("{count} {words}")).collect();
+        return (WrongKind::Mixed, format!("of {total} units: {}", parts.join(", ")));
+    };
+    let detail = match kind {
+        WrongKind::Stale | WrongKind::Misrouted => {
+            let origin = evidence.target.origins.first().and_then(|o| Key::unpack(o.key));
+            origin.map_or_else(String::new, |origin| format!(": {}", origin_text(origin, evidence.key)))
+        }
+        WrongKind::Shifted => match evidence.target.shift {
+            Some((low, high)) => format!(", displaced by {low:+} to {high:+} bytes"),
+            None => String::new(),
+        },
+        _ => String::new(),
+    };
+    let sentence = format!("{count} of {total} units are {words}{detail}");
+    match kind {
+        // A few bits here and there are flips however few units they hit; displaced units without one shift are a mix.
+        WrongKind::Flipped => (WrongKind::Flipped, sentence),
+        WrongKind::Shifted => (WrongKind::Mixed, sentence),
+        kind if counts.equal == 0 => (*kind, sentence),
+        _ => (WrongKind::Partial, format!("{} of {total} units are right, {count} are {words}{detail}", counts.equal)),
+    }
+}
+
+/// What a key says, relative to the one that was expected.
+pub fn origin_text(found: Key, expected: Key) -> String {
+    if found.run != expected.run {
+        return "words of another run".to_string();
+    }
+    let role = match found.role {
+        Role::Payload => "payload",
+        Role::Poison => "poison",
+        Role::Guard => "guard",
+        Role::Own => "single-GPU test",
+    };
+    let mechanism = super::mechanism::ROSTER.get(usize::from(found.mechanism)).map_or("another test", |m| m.id());
+    format!("{role} of {}->{} by {mechanism}, attempt {}", found.source, found.destination, found.attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(attempt: u16, role: Role) -> Key {
+        Key { run: 77, source: 0, destination: 1, mechanism: 2, attempt, role }
+    }
+
+    fn judged(change: impl FnOnce(&mut Vec<u8>)) -> (WrongKind, String) {
+        let payload = key(5, Role::Payload);
+        let mut data = words::stream(payload.pack(), 64, 4096);
+        change(&mut data);
+        let target = census(&data, 64, payload, key(5, Role::Poison));
+        name(&Evidence {
+            pair: OrderedPair::new(0, 1),
+            key: payload,
+            target: &target,
+            accessor_sees_right: None,
+            spilled: None,
+            guard_damage: 0,
+            found_in: None,
+            source_intact: Some(true),
+        })
+    }
+
+    #[test]
+    fn each_kind_is_named() {
+        let stream = |k: Key, first: u64, bytes: usize| words::stream(k.pack(), first, bytes);
+        assert_eq!(judged(|d| d.fill(0)).0, WrongKind::Zeroed);
+        assert_eq!(judged(|d| d.fill(0xff)).0, WrongKind::Ones);
+        assert_eq!(judged(|d| *d = stream(key(5, Role::Poison), 64, 4096)).0, WrongKind::Dropped);
+        assert_eq!(judged(|d| *d = stream(key(4, Role::Payload), 64, 4096)).0, WrongKind::Stale);
+        let other_run = Key { run: 78, ..key(5, Role::Payload) };
+        assert_eq!(judged(|d| *d = stream(other_run, 64, 4096)).0, WrongKind::Stale);
+        let other_pair = Key { source: 3, ..key(5, Role::Payload) };
+        assert_eq!(judged(|d| *d = stream(other_pair, 64, 4096)).0, WrongKind::Misrouted);
+        assert_eq!(judged(|d| d[100] ^= 4).0, WrongKind::Flipped);
+        assert_eq!(judged(|d| d[2048..].fill(0)).0, WrongKind::Partial);
+        assert_eq!(
+            judged(|d| {
+                d[..2048].fill(0);
+                d[2048..].fill(0xff);
+            })
+            .0,
+            WrongKind::Mixed
+        );
+    }
+
+    #[test]
+    fn a_shift_is_measured_in_bytes() {
+        for shift in [3usize, 16, 160] {
+            let (kind, detail) = judged(|d| {
+                let poison = words::stream(key(5, Role::Poison).pack(), 64, 4096);
+                let moved: Vec<u8> = poison[..shift].iter().chain(&d[..4096 - shift]).copied().collect();
+                *d = moved;
+            });
+            assert_eq!(kind, WrongKind::Shifted, "{detail}");
+            assert!(detail.contains(&format!("+{shift} bytes")), "{detail}");
+        }
+    }
+
+    #[test]
+    fn windows_cover_both_ends() {
+        assert_eq!(windows(4096), vec![(0, 4096)]);
+        let spread = windows(64 << 20);
+        assert_eq!(spread.first().map(|w| w.0), Some(0));
+        assert_eq!(spread.last().map(|w| w.0 + w.1), Some(64 << 20));
+    }
+}

@@ -1,0 +1,52 @@
+//! The source's copy engine writes into the destination's memory, with peer access on.
+
+use super::{Mechanism, Side, StartError, Transfer};
+use crate::{
+    gpu::Region,
+    model::{case::Rung, pair::OrderedPair},
+};
+
+pub(super) struct CePush;
+
+impl Mechanism for CePush {
+    fn id(&self) -> &'static str {
+        "ce-push"
+    }
+
+    fn title(&self) -> &'static str {
+        "copy engine of the source writes to the destination"
+    }
+
+    fn rung(&self) -> Rung {
+        Rung::Copied
+    }
+
+    fn needs_peer_access(&self) -> bool {
+        true
+    }
+
+    fn needs_kernels(&self) -> bool {
+        false
+    }
+
+    fn side(&self) -> Side {
+        Side::Source
+    }
+
+    fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
+        let (source, destination) = (transfer.source, transfer.destination);
+        let (to, from) = ((transfer.to, &*destination.context), (transfer.from, &*source.context));
+        Ok(source.stream.copy_peer(to, from)?)
+    }
+
+    fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError> {
+        let (source, destination) = (transfer.source, transfer.destination);
+        let (to, from) = ((scratch, &*source.context), (transfer.to, &*destination.context));
+        source.stream.copy_peer(to, from)?;
+        Ok(true)
+    }
+
+    fn executor(&self, pair: OrderedPair) -> String {
+        format!("copy engine of GPU{}", pair.source)
+    }
+}

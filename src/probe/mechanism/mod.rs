@@ -1,0 +1,102 @@
+//! Ways of moving bytes from one GPU to another: one file each, and this roster.
+
+use super::seat::Seat;
+use crate::{
+    ffi::driver::DriverError,
+    gpu::{Region, kernels::KernelError, stream::Stream},
+    model::{case::Rung, pair::OrderedPair},
+};
+
+mod bounce;
+mod ce_pull;
+mod ce_push;
+mod sm_load;
+mod sm_store;
+mod staged;
+
+/// All pair mechanisms, lowest rung first. The number inside words is the position here.
+pub const ROSTER: [&dyn Mechanism; 6] =
+    [&bounce::Bounce, &staged::Staged, &ce_push::CePush, &ce_pull::CePull, &sm_load::SmLoad, &sm_store::SmStore];
+
+/// One transfer: both ends and their regions, of equal length.
+pub struct Transfer<'a> {
+    /// Seat of the source GPU.
+    pub source: &'a Seat,
+    /// Seat of the destination GPU.
+    pub destination: &'a Seat,
+    /// What is sent.
+    pub from: Region,
+    /// Where it must arrive.
+    pub to: Region,
+}
+
+/// Which end's engine moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The source's: a push.
+    Source,
+    /// The destination's: a pull.
+    Destination,
+    /// Both, or the driver decides.
+    Host,
+}
+
+/// Why a transfer could not be queued.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The driver refused the call.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// Kernels cannot run on this GPU.
+    #[error("{0}")]
+    NoKernels(String),
+}
+
+impl From<KernelError> for StartError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Driver(error) => StartError::Driver(error),
+            other => StartError::NoKernels(other.to_string()),
+        }
+    }
+}
+
+/// A way of moving bytes.
+pub trait Mechanism: Sync {
+    /// As in `--mechanism` and in records.
+    fn id(&self) -> &'static str;
+    /// In words.
+    fn title(&self) -> &'static str;
+    /// Rung of the ladder.
+    fn rung(&self) -> Rung;
+    /// Whether it runs with peer access enabled (true) or in a process that never enabled it (false).
+    fn needs_peer_access(&self) -> bool;
+    /// Whether it needs kernels on the executing GPU.
+    fn needs_kernels(&self) -> bool;
+    /// Which end executes.
+    fn side(&self) -> Side;
+    /// Queues the transfer on the executing seat's stream.
+    fn start(&self, transfer: &Transfer) -> Result<(), StartError>;
+    /// Queues the accessor's own view of the destination into `scratch` on the executing seat, by the engine that wrote;
+    /// false when this mechanism has no such view.
+    fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError>;
+    /// The stream whose completion means that the transfer is done.
+    fn stream<'a>(&self, transfer: &Transfer<'a>) -> &'a Stream {
+        match self.side() {
+            Side::Source => &transfer.source.stream,
+            Side::Destination | Side::Host => &transfer.destination.stream,
+        }
+    }
+    /// The executor in words, for records.
+    fn executor(&self, pair: OrderedPair) -> String;
+}
+
+/// The mechanism with this id.
+pub fn by_id(id: &str) -> Option<&'static dyn Mechanism> {
+    ROSTER.iter().copied().find(|mechanism| mechanism.id() == id)
+}
+
+/// Its number inside words; foreign ids get the highest.
+pub fn number(id: &str) -> u8 {
+    ROSTER.iter().position(|mechanism| mechanism.id() == id).map_or(63, |at| at as u8)
+}

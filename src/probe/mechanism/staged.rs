@@ -1,0 +1,50 @@
+//! The driver's own copy between two GPUs in a process that never enabled peer access. It goes through the host, by the
+//! driver's word; nobody tests it, so it is itself under test.
+
+use super::{Mechanism, Side, StartError, Transfer};
+use crate::{
+    gpu::Region,
+    model::{case::Rung, pair::OrderedPair},
+};
+
+pub(super) struct Staged;
+
+impl Mechanism for Staged {
+    fn id(&self) -> &'static str {
+        "staged"
+    }
+
+    fn title(&self) -> &'static str {
+        "driver's copy without peer access, staged through the host"
+    }
+
+    fn rung(&self) -> Rung {
+        Rung::Staged
+    }
+
+    fn needs_peer_access(&self) -> bool {
+        false
+    }
+
+    fn needs_kernels(&self) -> bool {
+        false
+    }
+
+    fn side(&self) -> Side {
+        Side::Host
+    }
+
+    fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
+        let (source, destination) = (transfer.source, transfer.destination);
+        let (to, from) = ((transfer.to, &*destination.context), (transfer.from, &*source.context));
+        Ok(destination.stream.copy_peer(to, from)?)
+    }
+
+    fn view(&self, _: &Transfer, _: Region) -> Result<bool, StartError> {
+        Ok(false)
+    }
+
+    fn executor(&self, _: OrderedPair) -> String {
+        "driver, through the host".to_string()
+    }
+}

@@ -1,0 +1,358 @@
+//! Pair cases on disjoint pairs, side by side: poison, transfer, look, attempt by attempt; and rates of single flows.
+
+use super::{
+    examine::{self, Found, Keys, Target, Views},
+    integrity,
+    mechanism::{self, Mechanism, Side, StartError, Transfer},
+    seat::{Seat, SeatError},
+    wire::Answer,
+};
+use crate::{
+    gpu::{Event, Region, WaitError},
+    model::{
+        case::{Case, Corruption, Outcome, PeerAccess},
+        measurement::{Measurement, Unit},
+        pair::OrderedPair,
+    },
+    words::{Key, Role},
+};
+use std::time::{Duration, Instant};
+
+/// Rounds before a rate is measured.
+const WARMUP: u32 = 2;
+
+/// What all cases of a run share.
+pub struct Setting<'a> {
+    /// The worker's GPUs.
+    pub seats: &'a [Seat],
+    /// Run nonce.
+    pub run: u32,
+    /// Generation of this worker.
+    pub generation: u8,
+    /// By what deadlines are multiplied.
+    pub factor: u32,
+    /// Whether peer access was enabled in this worker.
+    pub peer_access: bool,
+    /// Whether to search other GPUs' buffers for lost words.
+    pub search: bool,
+}
+
+/// Wall limit of one step over `bytes` bytes: two seconds and a slow link's time (0.2 GB/s), times the look-alike's
+/// factor.
+pub fn limit(bytes: u64, factor: u32) -> Duration {
+    Duration::from_secs_f64((2.0 + bytes as f64 / 2e8) * f64::from(factor))
+}
+
+impl Setting<'_> {
+    fn seat(&self, gpu: u32) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.gpu == gpu)
+    }
+
+    fn keys(&self, pair: OrderedPair, mechanism: u8, attempt: u32) -> Keys {
+        let key = |role| Key {
+            run: self.run,
+            source: pair.source.0 as u8,
+            destination: pair.destination.0 as u8,
+            mechanism,
+            attempt: u16::from(self.generation) << 8 | (attempt as u16 & 0xff),
+            role,
+        };
+        Keys { payload: key(Role::Payload), poison: key(Role::Poison), guard: key(Role::Guard) }
+    }
+}
+
+/// One case under way.
+struct Lane<'a> {
+    case: &'a Case,
+    pair: OrderedPair,
+    mechanism: &'static dyn Mechanism,
+    source: &'a Seat,
+    destination: &'a Seat,
+    from: Region,
+    target: Target,
+    limit: Duration,
+    started: Instant,
+    ran: u32,
+    corruption: Option<Corruption>,
+    ended: Option<Outcome>,
+    retire: bool,
+    rate: Option<Measurement>,
+}
+
+impl<'a> Lane<'a> {
+    fn open(setting: &'a Setting, case: &'a Case) -> Result<Lane<'a>, Outcome> {
+        let not_run = |reason: &str| Outcome::NotRun { reason: reason.to_string() };
+        let pair = case.subject.pair().ok_or_else(|| not_run("not a pair case"))?;
+        let mechanism = mechanism::by_id(&case.mechanism).ok_or_else(|| not_run("unknown mechanism"))?;
+        let (Some(source), Some(destination)) = (setting.seat(pair.source.0), setting.seat(pair.destination.0)) else {
+            return Err(not_run("a GPU of the pair is not open in this worker"));
+        };
+        let executing = if mechanism.side() == Side::Source { source } else { destination };
+        if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
+            return Err(Outcome::NotApplicable { reason: why.to_string() });
+        }
+        let from = source.source.region().part(case.offset, case.bytes);
+        let target = Target::of(destination, case.offset, case.bytes);
+        let (Some(from), Some(target)) = (from, target) else {
+            return Err(not_run("the case does not fit the worker's buffers"));
+        };
+        Ok(Lane {
+            case,
+            pair,
+            mechanism,
+            source,
+            destination,
+            from,
+            target,
+            limit: limit(case.bytes, setting.factor),
+            started: Instant::now(),
+            ran: 0,
+            corruption: None,
+            ended: None,
+            retire: false,
+            rate: None,
+        })
+    }
+
+    fn transfer(&self) -> Transfer<'a> {
+        Transfer { source: self.source, destination: self.destination, from: self.from, to: self.target.to }
+    }
+
+    fn live(&self, attempt: u32) -> bool {
+        self.ended.is_none() && attempt <= self.case.attempts
+    }
+
+    /// Ends the case by an error of `stage`. A hang counts as this case's own only while its transfer was under way.
+    fn fail(&mut self, error: SeatError, transferring: bool) {
+        self.retire = true;
+        self.ended = Some(match error {
+            SeatError::Wait(WaitError::TimedOut(after)) if transferring => {
+                Outcome::TimedOut { after_ms: after.as_millis() as u64 }
+            }
+            SeatError::Wait(WaitError::TimedOut(_)) => {
+                Outcome::NotRun { reason: "its GPUs did not answer before or after the transfer".to_string() }
+            }
+            SeatError::Wait(WaitError::Driver(error)) | SeatError::Start(StartError::Driver(error)) => {
+                Outcome::Faulted { api: error.api.to_string(), code: error.code, name: error.name }
+            }
+            SeatError::Start(StartError::NoKernels(reason)) => {
+                self.retire = false;
+                Outcome::NotApplicable { reason }
+            }
+            SeatError::Layout => Outcome::NotRun { reason: error.to_string() },
+        });
+    }
+
+    fn answer(self, peer_access: bool) -> Answer {
+        let outcome = match (self.ended, self.corruption) {
+            // Corruption seen once outranks any later error.
+            (_, Some(mut corruption)) => {
+                corruption.attempts_ran = self.ran;
+                Outcome::Corrupt(Box::new(corruption))
+            }
+            (Some(outcome), None) => outcome,
+            (None, None) => Outcome::Intact,
+        };
+        Answer {
+            id: self.case.id,
+            outcome,
+            peer_access: if peer_access { PeerAccess::Both } else { PeerAccess::Off },
+            executor: self.mechanism.executor(self.pair),
+            attempts_ran: self.ran,
+            rate: self.rate,
+            took_ms: self.started.elapsed().as_secs_f64() * 1e3,
+            notes: Vec::new(),
+            retire: self.retire,
+        }
+    }
+}
+
+/// Runs `cases` side by side and answers each.
+pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
+    let mut lanes = Vec::new();
+    for case in cases {
+        match Lane::open(setting, case) {
+            Ok(lane) => lanes.push(lane),
+            Err(outcome) => emit(Answer {
+                id: case.id,
+                outcome,
+                peer_access: if setting.peer_access { PeerAccess::Both } else { PeerAccess::Off },
+                executor: String::new(),
+                attempts_ran: 0,
+                rate: None,
+                took_ms: 0.0,
+                notes: Vec::new(),
+                retire: false,
+            }),
+        }
+    }
+    let most = lanes.iter().map(|lane| lane.case.attempts).max().unwrap_or(0);
+    for attempt in 1..=most {
+        step(setting, &mut lanes, attempt);
+    }
+    for mut lane in lanes {
+        if lane.case.timed && lane.ended.is_none() {
+            if let Err(error) = time(setting, &mut lane) {
+                lane.fail(error, true);
+            }
+        }
+        emit(lane.answer(setting.peer_access));
+    }
+}
+
+/// One attempt of all live lanes.
+fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
+    // Owners poison, sources fill; then all of them must be done before the first byte crosses.
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        let prepared = lane
+            .target
+            .poison(lane.destination, keys, lane.limit)
+            .and_then(|()| lane.source.fill(lane.from, lane.target.first, keys.payload, lane.limit));
+        if let Err(error) = prepared {
+            lane.fail(error, false);
+        }
+    }
+    if setting.search {
+        poison_others(setting, lanes, attempt);
+    }
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        let waited = lane.source.stream.wait(lane.limit).and_then(|()| lane.destination.stream.wait(lane.limit));
+        if let Err(error) = waited {
+            lane.fail(error.into(), false);
+        }
+    }
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        if let Err(error) = lane.mechanism.start(&lane.transfer()) {
+            lane.fail(error.into(), true);
+        }
+    }
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        if let Err(error) = lane.mechanism.stream(&lane.transfer()).wait(lane.limit) {
+            lane.fail(error.into(), true);
+        }
+    }
+    for at in 0..lanes.len() {
+        let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else { continue };
+        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        match look(setting, lane, keys) {
+            Ok(None) => lane.ran += 1,
+            Ok(Some(mut corruption)) => {
+                lane.ran += 1;
+                match &mut lane.corruption {
+                    Some(first) => first.wrong_attempts += 1,
+                    None => {
+                        corruption.attempt = attempt;
+                        lane.corruption = Some(corruption);
+                    }
+                }
+            }
+            Err(error) => lane.fail(error, false),
+        }
+    }
+}
+
+/// The owner looks; when it is wrong, everybody else is asked.
+fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>, SeatError> {
+    let found = Found::look(lane.destination, lane.target, keys, lane.limit)?;
+    if found.is_right() {
+        return Ok(None);
+    }
+    let census = examine::census(lane.destination, lane.target, keys, lane.limit)?;
+    let mut views = Views::default();
+    let executing = if lane.mechanism.side() == Side::Source { lane.source } else { lane.destination };
+    if let Some(scratch) = executing.scratch.region().part(lane.case.offset, lane.case.bytes)
+        && lane.mechanism.view(&lane.transfer(), scratch)?
+    {
+        executing.stream.wait(lane.limit)?;
+        let view = executing.verify(scratch, lane.target.first, keys.payload, lane.limit)?;
+        views.accessor_sees_right = Some(view.wrong == 0);
+        let offset = examine::first_wrong(&census);
+        let bytes = (64 << 10).min(scratch.bytes() - offset.min(scratch.bytes()));
+        if let Some(part) = scratch.part(offset, bytes) {
+            views.accessor_bytes = Some(executing.read_back(part, bytes, lane.limit)?);
+        }
+    }
+    let source = lane.source.verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
+    views.source_intact = Some(source.wrong == 0);
+    if setting.search {
+        views.found_in = search_others(setting, lane, keys)?;
+    }
+    let corruption = examine::conclude(lane.destination, (lane.target, keys), (&found, &census), &views, lane.limit)?;
+    Ok(Some(corruption))
+}
+
+/// Writes guard words where the other GPUs would hold the target, so that lost words stand out there.
+fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        for seat in
+            setting.seats.iter().filter(|seat| !lane.case.subject.touches(crate::model::pair::GpuIndex(seat.gpu)))
+        {
+            let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else { continue };
+            let poisoned = seat
+                .fill(target.to, target.first, keys.guard, lane.limit)
+                .and_then(|()| seat.stream.wait(lane.limit).map_err(SeatError::from));
+            if let Err(error) = poisoned {
+                lane.fail(error, false);
+                break;
+            }
+        }
+    }
+}
+
+/// The GPU whose buffer holds words of this transfer, if one does.
+fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
+    for seat in setting.seats.iter().filter(|seat| !lane.case.subject.touches(crate::model::pair::GpuIndex(seat.gpu))) {
+        let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else { continue };
+        if seat.verify(target.to, target.first, keys.guard, lane.limit)?.wrong == 0 {
+            continue;
+        }
+        let census = seat.classify(target.to, target.first, (keys.payload, keys.guard), lane.limit)?;
+        if census.counts.equal + census.counts.displaced > 0 {
+            return Ok(Some(seat.gpu));
+        }
+    }
+    Ok(None)
+}
+
+/// Measures the rate of one flow, alone, and judges the content of the last copy.
+fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
+    if lane.mechanism.side() == Side::Host && lane.mechanism.id() == "bounce" {
+        // Two streams of two contexts: events of one cannot time the other.
+        return Ok(());
+    }
+    let transfer = lane.transfer();
+    let stream = lane.mechanism.stream(&transfer);
+    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), lane.case.attempts + 1);
+    lane.target.poison(lane.destination, keys, lane.limit)?;
+    lane.source.fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
+    lane.source.stream.wait(lane.limit)?;
+    lane.destination.stream.wait(lane.limit)?;
+    let mut samples = Vec::new();
+    for round in 0..WARMUP + super::plan::RATE_SAMPLES {
+        stream.record(&start)?;
+        lane.mechanism.start(&transfer)?;
+        stream.record(&end)?;
+        stream.wait(lane.limit)?;
+        if round >= WARMUP {
+            let ms = start.elapsed_ms(&end)?;
+            // 1e9 bytes per second is 1e6 bytes per millisecond.
+            samples.push(lane.case.bytes as f64 / 1e6 / ms.max(1e-6));
+        }
+    }
+    let method = "events on a non-blocking stream, one flow alone".to_string();
+    lane.rate = Some(Measurement { samples, unit: Unit::GbPerS, warmup: WARMUP, method, caveats: Vec::new() });
+    if let Some(mut corruption) = look(setting, lane, keys)? {
+        corruption.attempt = lane.case.attempts + 1;
+        lane.corruption.get_or_insert(corruption);
+    }
+    lane.ran += 1;
+    Ok(())
+}
+
+/// Windows that a case's host check reads, for the report's words.
+pub fn host_check_text(bytes: u64) -> &'static str {
+    if integrity::windows(bytes).len() == 1 { "whole" } else { "in 8 windows of 64 KiB" }
+}

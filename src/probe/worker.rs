@@ -1,0 +1,307 @@
+//! The worker process: opens GPUs once, then answers requests until its input closes. The only code that touches CUDA.
+//! Standard output is the protocol's alone.
+
+use super::{
+    alone, bench,
+    seat::Seat,
+    selftest, transfer,
+    transfer::Setting,
+    wire::{Advertised, Answer, Open, Opened, OpenedGpu, Reply, Request},
+};
+use crate::{
+    ffi::driver::IpcHandle,
+    gpu::{Context, DeviceMemory, PinnedMemory, System, context::PeerChange},
+    model::{
+        case::{Case, Subject},
+        finding::Severity,
+        pair::{GpuIndex, OrderedPair},
+    },
+};
+use std::{
+    io::{BufRead, Write},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// CUdevice_P2PAttribute numbers (cuda.h).
+const PERFORMANCE_RANK: i32 = 1;
+const NATIVE_ATOMICS: i32 = 3;
+/// Peers that a device may have enabled at once without NVSwitch (CUDA programming guide).
+const MOST_PEERS: usize = 8;
+
+/// An open worker.
+struct Worker {
+    open: Open,
+    system: System,
+    seats: Vec<Seat>,
+    /// Memory exported to a visitor, kept until the judgement.
+    exported: Option<DeviceMemory>,
+    /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
+    per_request: bool,
+}
+
+/// Runs the protocol over `input` and `output` until the input closes.
+pub fn serve(input: impl BufRead, output: impl Write + Send) -> std::io::Result<()> {
+    let output = Mutex::new(output);
+    let reply = |reply: Reply| {
+        let line = serde_json::to_string(&reply).unwrap_or_default();
+        if let Ok(mut output) = output.lock() {
+            // A closed pipe means that the parent is gone; the next read says so too.
+            let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+        }
+    };
+    let failed = |message: String| reply(Reply::Failed { message, severity: Severity::Critical });
+    let mut worker: Option<Worker> = None;
+    for line in input.lines() {
+        let request: Request = match serde_json::from_str(&line?) {
+            Ok(request) => request,
+            Err(error) => {
+                failed(format!("a request could not be read: {error}"));
+                continue;
+            }
+        };
+        match (request, &mut worker) {
+            (Request::Open(open), _) => match Worker::open(open) {
+                Ok((opened, ready)) => {
+                    worker = Some(ready);
+                    reply(Reply::Opened(opened));
+                }
+                Err(message) => failed(message),
+            },
+            (_, None) => failed("a request came before the GPUs were opened".to_string()),
+            (request, Some(worker)) => worker.answer(request, &reply),
+        }
+    }
+    Ok(())
+}
+
+impl Worker {
+    fn open(open: Open) -> Result<(Opened, Worker), String> {
+        let system = System::start().map_err(|error| error.to_string())?;
+        let devices = system.devices().map_err(|error| error.to_string())?;
+        let mut gpus = Vec::new();
+        let mut seats = Vec::new();
+        for (gpu, pci) in &open.gpus {
+            let started = Instant::now();
+            let Some(device) = devices.iter().find(|device| device.pci == *pci) else {
+                return Err(format!("CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)"));
+            };
+            let name = |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
+            let context = Context::new(system.driver(), device).map_err(name)?;
+            let seat = Seat::open(*gpu, &context, open.layout).map_err(name)?;
+            gpus.push(OpenedGpu {
+                gpu: *gpu,
+                name: device.name.clone(),
+                compute_capability: device.compute_capability,
+                no_kernels: seat.no_kernels().map(str::to_string),
+                took_ms: started.elapsed().as_secs_f64() * 1e3,
+            });
+            seats.push(seat);
+        }
+        let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
+        let worker = Worker { open, system, seats, exported: None, per_request };
+        let pairs: Vec<OrderedPair> = worker.pairs();
+        let mut advertised = Vec::new();
+        for pair in &pairs {
+            advertised.push((*pair, worker.advertised(*pair).map_err(|error| error.to_string())?));
+        }
+        let mut refused = Vec::new();
+        if worker.open.peer_access && !worker.per_request {
+            let open_pairs: Vec<_> = advertised.iter().filter(|(_, a)| a.can_access).map(|(pair, _)| *pair).collect();
+            refused = worker.set_peer_access(&open_pairs, true)?;
+        } else if !worker.open.peer_access {
+            // The proof of "off": disabling answers that it was never on.
+            for (pair, why, code) in worker.set_peer_access(&pairs, false)? {
+                return Err(format!("peer access {pair} is not provably off: {why} ({code})"));
+            }
+        }
+        let opened = Opened {
+            authenticity: worker.system.authenticity(),
+            deadline_factor: worker.system.deadline_factor(),
+            cuda_version: worker.system.version().map_err(|error| error.to_string())?,
+            gpus,
+            advertised,
+            refused,
+        };
+        Ok((opened, worker))
+    }
+
+    fn pairs(&self) -> Vec<OrderedPair> {
+        let all = self.seats.iter().flat_map(|s| self.seats.iter().map(move |d| (s.gpu, d.gpu)));
+        all.filter_map(|(s, d)| OrderedPair::new(s, d)).collect()
+    }
+
+    fn seat(&self, gpu: GpuIndex) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.gpu == gpu.0)
+    }
+
+    fn advertised(&self, pair: OrderedPair) -> Result<Advertised, crate::ffi::driver::DriverError> {
+        let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) else {
+            return Ok(Advertised { can_access: false, native_atomics: false, rank: -1 });
+        };
+        let (s, d) = (source.context.device().handle, destination.context.device().handle);
+        let driver = self.system.driver();
+        Ok(Advertised {
+            can_access: driver.can_access_peer(s, d)?,
+            // Older drivers lack an attribute: then nothing is claimed.
+            native_atomics: driver.p2p_attribute(NATIVE_ATOMICS, s, d).unwrap_or(0) != 0,
+            rank: driver.p2p_attribute(PERFORMANCE_RANK, s, d).unwrap_or(-1),
+        })
+    }
+
+    /// Enables or disables access of each pair's source context to its destination; what was refused comes back. With
+    /// `on` false, anything but "was never on" counts as refused.
+    fn set_peer_access(&self, pairs: &[OrderedPair], on: bool) -> Result<Vec<(OrderedPair, String, u32)>, String> {
+        let mut refused = Vec::new();
+        for pair in pairs {
+            let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) else {
+                continue;
+            };
+            let change = if on {
+                source.context.enable_peer(&destination.context)
+            } else {
+                source.context.disable_peer(&destination.context)
+            };
+            match (change, on) {
+                (Ok(PeerChange::Done | PeerChange::Already), true) | (Ok(PeerChange::Already), false) => {}
+                (Ok(PeerChange::Done), false) => refused.push((*pair, "it was on".to_string(), 0)),
+                (Ok(PeerChange::Refused(error)), _) => refused.push((*pair, error.name, error.code)),
+                // Enabling can also fail outright on a broken host (205, facts F28): that is the pair's answer.
+                (Err(error), true) => refused.push((*pair, error.name, error.code)),
+                (Err(error), false) => return Err(error.to_string()),
+            }
+        }
+        Ok(refused)
+    }
+
+    fn setting(&self, search: bool) -> Setting<'_> {
+        Setting {
+            seats: &self.seats,
+            run: self.open.run,
+            generation: self.open.generation,
+            factor: self.system.deadline_factor(),
+            peer_access: self.open.peer_access,
+            search,
+        }
+    }
+
+    fn answer(&mut self, request: Request, reply: &(impl Fn(Reply) + Sync)) {
+        let warn = |message: String| reply(Reply::Failed { message, severity: Severity::Warning });
+        match request {
+            Request::Open(_) => {}
+            Request::Run { cases, search } => {
+                self.run(&cases, search, &|answer| reply(Reply::Answer(answer)));
+                reply(Reply::Done);
+            }
+            Request::Load { millis } => {
+                self.load(Duration::from_millis(millis));
+                reply(Reply::Done);
+            }
+            Request::Selftest { gpu } => match self.seat(GpuIndex(gpu)) {
+                Some(seat) => match selftest::run(&self.setting(false), seat) {
+                    Ok(result) => reply(Reply::Planted(result)),
+                    Err(error) => warn(error.to_string()),
+                },
+                None => warn(format!("GPU{gpu} is not open")),
+            },
+            Request::Bench { gpu, samples } => match self.seat(GpuIndex(gpu)) {
+                Some(seat) => match bench::run(&self.setting(false), seat, samples) {
+                    Ok(rows) => reply(Reply::Measured(rows)),
+                    Err(error) => warn(error.to_string()),
+                },
+                None => warn(format!("GPU{gpu} is not open")),
+            },
+            Request::IpcOwn { gpu, bytes } => {
+                let owned = self.seat(GpuIndex(gpu)).map(|seat| alone::ipc_own(&self.setting(false), seat, bytes));
+                match owned {
+                    Some(Ok((memory, handle))) => {
+                        self.exported = Some(memory);
+                        reply(Reply::Exported { handle: handle.0.to_vec() });
+                    }
+                    Some(Err(error)) => warn(error.to_string()),
+                    None => warn(format!("GPU{gpu} is not open")),
+                }
+            }
+            Request::IpcVisit { case, handle } => {
+                let handle = <[u8; 64]>::try_from(handle.as_slice()).map(IpcHandle);
+                match (self.single(&case), handle) {
+                    (Some(seat), Ok(handle)) => {
+                        reply(Reply::Answer(alone::ipc_visit(&self.setting(false), seat, &case, handle)));
+                    }
+                    _ => warn("the IPC handle or its GPU is not usable".to_string()),
+                }
+            }
+            Request::IpcJudge { case } => match (self.single(&case), &self.exported) {
+                (Some(seat), Some(memory)) => {
+                    reply(Reply::Answer(alone::ipc_judge(&self.setting(false), seat, &case, memory)));
+                }
+                _ => warn("nothing was exported".to_string()),
+            },
+        }
+    }
+
+    fn single(&self, case: &Case) -> Option<&Seat> {
+        match case.subject {
+            Subject::Gpu(gpu) => self.seat(gpu),
+            Subject::Pair(_) => None,
+        }
+    }
+
+    fn run(&self, cases: &[Case], search: bool, emit: &(impl Fn(Answer) + Sync)) {
+        let setting = self.setting(search);
+        let (pairs, singles): (Vec<Case>, Vec<Case>) =
+            cases.iter().cloned().partition(|case| case.subject.pair().is_some());
+        // Single-GPU cases of different GPUs run side by side, each GPU's own in order.
+        std::thread::scope(|scope| {
+            for seat in &self.seats {
+                let own: Vec<&Case> =
+                    singles.iter().filter(|c| c.subject == Subject::Gpu(GpuIndex(seat.gpu))).collect();
+                let setting = &setting;
+                if !own.is_empty() {
+                    scope.spawn(move || own.iter().for_each(|case| emit(alone::run(setting, seat, case))));
+                }
+            }
+        });
+        if pairs.is_empty() {
+            return;
+        }
+        let mut wanted: Vec<OrderedPair> = pairs.iter().filter_map(|case| case.subject.pair()).collect();
+        wanted.extend(wanted.clone().into_iter().map(OrderedPair::reversed));
+        wanted.sort();
+        wanted.dedup();
+        if self.per_request {
+            // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
+            let _ = self.set_peer_access(&wanted, true);
+        }
+        transfer::run(&setting, &pairs, emit);
+        if self.per_request {
+            for pair in wanted {
+                if let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) {
+                    let _ = source.context.disable_peer(&destination.context);
+                }
+            }
+        }
+    }
+
+    /// Keeps every host link busy for `time`. Best effort: it only makes weather for the observer.
+    fn load(&self, time: Duration) {
+        let started = Instant::now();
+        let buffers: Vec<(&Seat, Option<Arc<PinnedMemory>>)> = self
+            .seats
+            .iter()
+            .map(|seat| (seat, PinnedMemory::new(&seat.context, seat.span() as usize).ok().map(Arc::new)))
+            .collect();
+        while started.elapsed() < time {
+            for (seat, host) in &buffers {
+                if let Some(host) = host {
+                    for _ in 0..4 {
+                        let _ = seat.stream.copy(seat.source.region(), host.region());
+                    }
+                }
+            }
+            for (seat, _) in &buffers {
+                let _ = seat.stream.wait(transfer::limit(4 * seat.span(), self.system.deadline_factor()));
+            }
+        }
+    }
+}
