@@ -6,5 +6,7 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 3 | [`render`] | report to bytes: terminal text, JSON |
 
 pub mod model;
+pub mod render;

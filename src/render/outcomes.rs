@@ -1,0 +1,450 @@
+//! What the records say, in tables: the rung each pair reached, each GPU by itself, and each mechanism with its
+//! outcomes and rates. Rates come only from flows that were timed alone; a shared round says nothing of a link's rate.
+
+use super::{
+    matrix::{Cell, Form, Matrix},
+    page::{Page, Tone, count, cut, pad, pairs_in_words},
+};
+use crate::model::{
+    case::{Outcome, Record, Rung, Subject},
+    measurement::Unit,
+    pair::{GpuIndex, OrderedPair},
+    report::Report,
+    snapshot::Gpu,
+};
+use std::{collections::BTreeMap, io};
+
+/// Pairs of the tested GPUs, row by row.
+fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
+    let tested = &report.tested_gpus;
+    tested
+        .iter()
+        .flat_map(|s| tested.iter().filter_map(|d| OrderedPair::new(*s, *d)))
+        .collect()
+}
+
+/// Three letters for narrow tables.
+fn code(word: &str) -> &'static str {
+    match word {
+        "zeroed" => "zer",
+        "ones" => "one",
+        "dropped" => "drp",
+        "mirrored" => "mir",
+        "stale" => "stl",
+        "misrouted" => "mis",
+        "spilled" => "spl",
+        "shifted" => "shf",
+        "flipped" => "flp",
+        "partial" => "prt",
+        "mixed" => "mix",
+        "refused" => "ref",
+        "fault" => "flt",
+        "hang" => "hng",
+        "died" => "die",
+        _ => "bad",
+    }
+}
+
+/// What a word in the matrix means to somebody who has not read the manual.
+fn meaning(word: &str) -> &'static str {
+    match word {
+        "zeroed" => "zeros arrived",
+        "ones" => "all bits one arrived, as from an aborted read",
+        "dropped" => "the write never arrived, the owner's poison is untouched",
+        "mirrored" => "the writer reads its data back, the owner does not have it",
+        "stale" => "data of an earlier attempt arrived",
+        "misrouted" => "data of another pair arrived",
+        "spilled" => "data landed outside its target",
+        "shifted" => "data landed at another offset",
+        "flipped" => "a few bits changed",
+        "partial" => "a part is right, the rest is not",
+        "mixed" => "several kinds of wrong at once, or data of no known origin",
+        "refused" => "the driver said no; nothing is known to be wrong",
+        "fault" => "a driver call failed",
+        "hang" => "not finished at its deadline",
+        "died" => "the worker process died",
+        _ => "went wrong",
+    }
+}
+
+/// Highest rung that any record belongs to.
+fn highest_tried(report: &Report) -> Option<Rung> {
+    report
+        .records
+        .iter()
+        .filter(|r| r.outcome.ran() && r.case.subject.pair().is_some())
+        .map(|r| r.case.rung)
+        .max()
+}
+
+/// The matrix with the rung that each pair reached, or the word of what went wrong; then what the words mean.
+pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let pairs = tested_pairs(report);
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    let mut stopped: BTreeMap<&'static str, Vec<(OrderedPair, &Record)>> = BTreeMap::new();
+    let mut unknown = 0usize;
+    let mut reached: BTreeMap<Rung, usize> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for source in &report.tested_gpus {
+        let mut cells = Vec::new();
+        for destination in &report.tested_gpus {
+            let Some(pair) = OrderedPair::new(*source, *destination) else {
+                cells.push(Cell::Diagonal);
+                continue;
+            };
+            let standing = report.standing(pair);
+            cells.push(match (standing.stopped_by, standing.reached) {
+                (Some(record), _) => {
+                    let word = record.outcome.word();
+                    stopped.entry(word).or_default().push((pair, record));
+                    Cell::Value {
+                        text: word.to_string(),
+                        code: Some(code(word)),
+                        tone: if record.outcome.is_failure() {
+                            Tone::Bad
+                        } else {
+                            Tone::Doubt
+                        },
+                    }
+                }
+                (None, Some(rung)) => {
+                    *reached.entry(rung).or_default() += 1;
+                    Cell::Value {
+                        text: rung.number().unwrap_or_default().to_string(),
+                        code: None,
+                        tone: if Some(rung) == highest_tried(report) {
+                            Tone::Good
+                        } else {
+                            Tone::Doubt
+                        },
+                    }
+                }
+                (None, None) => {
+                    unknown += 1;
+                    Cell::Missing
+                }
+            });
+        }
+        rows.push((format!("GPU{source}"), cells));
+    }
+    page.heading(
+        "Ordered pairs: rung reached, or what went wrong (row = source, column = destination)",
+    )?;
+    let form = Matrix {
+        corner: "src\\dst".to_string(),
+        columns: report.tested_gpus.iter().map(u32::to_string).collect(),
+        rows,
+        diagonal: "-",
+    }
+    .write(page)?;
+
+    for (rung, pairs) in reached.iter().rev() {
+        let known = if *rung == Rung::Advertised {
+            "claims read, no byte proven".to_string()
+        } else {
+            format!("bytes proven up to rung {rung}")
+        };
+        page.labelled(
+            Tone::Faint,
+            &format!("  {:<9} ", rung.number().unwrap_or_default()),
+            Tone::Faint,
+            &format!("{known}: {}", count(*pairs, "pair")),
+        )?;
+    }
+    for (word, records) in &stopped {
+        let shown = match form {
+            Form::Codes => code(word),
+            Form::Words => word,
+        };
+        let mut mechanisms: Vec<String> = Vec::new();
+        for (_, record) in records {
+            let name = format!(
+                "{} at rung {}",
+                cut(&record.case.mechanism, 24),
+                record.case.rung
+            );
+            if !mechanisms.contains(&name) {
+                mechanisms.push(name);
+            }
+        }
+        let list: Vec<OrderedPair> = records.iter().map(|(p, _)| *p).collect();
+        let spelled = match form {
+            Form::Codes => format!("{word}: "),
+            Form::Words => String::new(),
+        };
+        let failed = records.iter().any(|(_, r)| r.outcome.is_failure());
+        page.labelled(
+            if failed { Tone::Bad } else { Tone::Doubt },
+            &format!("  {shown:<9} "),
+            Tone::Plain,
+            &format!(
+                "{spelled}{}. By {}: {}",
+                meaning(word),
+                mechanisms.join(", "),
+                pairs_in_words(&list, pairs.len())
+            ),
+        )?;
+    }
+    if unknown > 0 {
+        page.labelled(
+            Tone::Doubt,
+            "  n/a       ",
+            Tone::Plain,
+            &format!(
+                "nothing tested, nothing claimed: {}",
+                count(unknown, "pair")
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+/// Median of a list; `None` when it is empty.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let high = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 {
+        return Some(high);
+    }
+    sorted
+        .get(middle.checked_sub(1)?)
+        .map(|low| (low + high) / 2.0)
+}
+
+/// Median and median absolute deviation of samples, as text: "52.1 ± 0.3".
+pub(super) fn spread(samples: &[f64]) -> String {
+    let Some(middle) = median(samples) else {
+        return "n/a".to_string();
+    };
+    let deviations: Vec<f64> = samples.iter().map(|s| (s - middle).abs()).collect();
+    let mad = median(&deviations).unwrap_or(0.0);
+    if samples.len() < 2 {
+        return format!("{} (one sample)", decimals(middle, middle));
+    }
+    format!("{} ± {}", decimals(middle, middle), decimals(mad, middle))
+}
+
+fn decimals(value: f64, scale: f64) -> String {
+    if scale.abs() >= 1000.0 {
+        format!("{value:.0}")
+    } else if scale.abs() >= 1.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+fn rates(records: &[&Record]) -> String {
+    let timed: Vec<(&Record, &[f64], Unit)> = records
+        .iter()
+        .filter(|r| r.alone && r.outcome.is_intact())
+        .filter_map(|r| r.rate.as_ref().map(|m| (*r, m.samples.as_slice(), m.unit)))
+        .filter(|(_, samples, _)| !samples.is_empty())
+        .collect();
+    let Some((_, _, unit)) = timed.first() else {
+        return "n/a".to_string();
+    };
+    let same: Vec<&(&Record, &[f64], Unit)> = timed.iter().filter(|(_, _, u)| u == unit).collect();
+    let all: Vec<f64> = same
+        .iter()
+        .flat_map(|(_, s, _)| s.iter().copied())
+        .collect();
+    let mut text = format!("{} {}", spread(&all), unit.name());
+    if same.len() > 1 {
+        let worst = same
+            .iter()
+            .filter_map(|(r, s, _)| Some((r.case.subject, median(s)?)))
+            .max_by(|(_, a), (_, b)| match unit {
+                Unit::GbPerS => b.total_cmp(a),
+                Unit::Us | Unit::Ms => a.total_cmp(b),
+            });
+        if let Some((subject, rate)) = worst {
+            text.push_str(&format!(", slowest {} ({subject})", decimals(rate, rate)));
+        }
+    }
+    text
+}
+
+fn outcome_words(records: &[&Record]) -> (Tone, String) {
+    let mut words: Vec<(&'static str, usize)> = Vec::new();
+    let mut tone = Tone::Good;
+    for record in records {
+        let word = record.outcome.word();
+        match words.iter_mut().find(|(w, _)| *w == word) {
+            Some((_, number)) => *number += 1,
+            None => words.push((word, 1)),
+        }
+        if record.outcome.is_failure() {
+            tone = Tone::Bad;
+        } else if !record.outcome.is_intact() && tone == Tone::Good {
+            tone = Tone::Doubt;
+        }
+    }
+    words.sort_by_key(|(word, number)| (*word != "intact", std::cmp::Reverse(*number)));
+    let text: Vec<String> = words.iter().map(|(w, n)| format!("{n} {w}")).collect();
+    (tone, text.join(", "))
+}
+
+fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+    let mut groups: BTreeMap<(Rung, &str), Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        groups
+            .entry((record.case.rung, record.case.mechanism.as_str()))
+            .or_default()
+            .push(record);
+    }
+    let rows: Vec<(String, String, (Tone, String), String)> = groups
+        .iter()
+        .map(|((rung, mechanism), group)| {
+            let rung = rung
+                .number()
+                .map_or_else(|| "-".to_string(), |n| n.to_string());
+            (cut(mechanism, 24), rung, outcome_words(group), rates(group))
+        })
+        .collect();
+    let widest = |least: &str, of: &dyn Fn(&(String, String, (Tone, String), String)) -> usize| {
+        rows.iter().map(of).chain([least.len()]).max().unwrap_or(0)
+    };
+    let names = widest("mechanism", &|r| r.0.chars().count());
+    let outcomes = widest("cases", &|r| r.2.1.chars().count()).min(40);
+    let head = format!(
+        "  {}  rung  {}  timed alone",
+        pad("mechanism", names),
+        pad("cases", outcomes)
+    );
+    page.line(&[(Tone::Faint, &head)])?;
+    for (name, rung, (tone, outcome), rate) in &rows {
+        let front = format!("  {}  {:<4}  ", pad(name, names), rung);
+        let used = front.chars().count()
+            + outcomes.max(outcome.chars().count())
+            + 2
+            + rate.chars().count();
+        if used <= page.width() {
+            page.line(&[
+                (Tone::Plain, &front),
+                (*tone, &pad(outcome, outcomes)),
+                (Tone::Plain, "  "),
+                (Tone::Plain, rate),
+            ])?;
+        } else {
+            page.labelled(Tone::Plain, &front, *tone, outcome)?;
+            page.labelled(
+                Tone::Plain,
+                &" ".repeat(front.chars().count()),
+                Tone::Plain,
+                rate,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn oddities(gpu: &Gpu) -> Vec<String> {
+    let mut odd = Vec::new();
+    if let Some(errors) = gpu.ecc_uncorrected.known().filter(|e| **e > 0) {
+        odd.push(format!(
+            "{errors} uncorrected ECC errors since the driver loaded"
+        ));
+    }
+    if let Some(rows) = gpu.remapped_rows.known() {
+        if rows.failed {
+            odd.push("a row remapping failed".to_string());
+        }
+        if rows.pending {
+            odd.push("a row remapping waits for a GPU reset".to_string());
+        }
+    }
+    if gpu.mig_enabled.known() == Some(&true) {
+        odd.push("MIG is on: its slices have no peer access to each other".to_string());
+    }
+    odd
+}
+
+/// Each GPU by itself: mechanisms over all GPUs, then every GPU with something to say.
+pub(super) fn alone(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let records: Vec<&Record> = report
+        .records
+        .iter()
+        .filter(|r| matches!(r.case.subject, Subject::Gpu(_)))
+        .collect();
+    if records.is_empty() && report.tested_gpus.is_empty() {
+        return Ok(());
+    }
+    page.heading("Each GPU alone")?;
+    if records.is_empty() {
+        page.text(2, Tone::Doubt, "not tested: no record of a GPU by itself")?;
+    } else {
+        mechanism_rows(&records, page)?;
+    }
+    for index in &report.tested_gpus {
+        let mut remarks = Vec::new();
+        for record in records
+            .iter()
+            .filter(|r| r.case.subject == Subject::Gpu(GpuIndex(*index)))
+        {
+            if let Some(remark) = remark(record) {
+                remarks.push(remark);
+            }
+        }
+        if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
+            remarks.extend(oddities(gpu));
+        }
+        if !remarks.is_empty() {
+            page.labelled(
+                Tone::Bad,
+                &format!("  GPU{index}  "),
+                Tone::Plain,
+                &remarks.join("; "),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// What a record says beyond its word, if it did not go well.
+pub(super) fn remark(record: &Record) -> Option<String> {
+    let mechanism = cut(&record.case.mechanism, 24);
+    let what = match &record.outcome {
+        Outcome::Intact | Outcome::NotApplicable { .. } => return None,
+        Outcome::Corrupt(c) => format!("{}, {}", c.kind, c.detail),
+        Outcome::Refused { api, code, name } => format!("refused, {api} answered {code} {name}"),
+        Outcome::Faulted { api, code, name } => format!("fault, {api} answered {code} {name}"),
+        Outcome::TimedOut { after_ms } => {
+            format!("hang, not finished after {after_ms} ms; its worker was killed")
+        }
+        Outcome::Died { how } => format!("worker died, {how}"),
+        Outcome::NotRun { reason } => format!("not run, {reason}"),
+    };
+    Some(format!("{mechanism}: {what}"))
+}
+
+/// Mechanisms over all pairs: outcomes, and rates of flows timed alone.
+pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let records: Vec<&Record> = report
+        .records
+        .iter()
+        .filter(|r| r.case.subject.pair().is_some())
+        .collect();
+    if records.is_empty() {
+        return Ok(());
+    }
+    page.heading("Mechanisms over pairs")?;
+    mechanism_rows(&records, page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_is_the_median_and_its_absolute_deviation() {
+        assert_eq!(spread(&[10.0, 11.0, 12.0, 100.0, 11.0]), "11.0 ± 1.0");
+        assert_eq!(spread(&[7.25]), "7.2 (one sample)");
+        assert_eq!(spread(&[]), "n/a");
+        assert_eq!(spread(&[4000.0, 4010.0]), "4005 ± 5");
+    }
+}
