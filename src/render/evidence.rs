@@ -1,14 +1,18 @@
 //! The worst wrong buffers, unit by unit: what was expected, what the owner has, what the accessor sees. Two cases at
 //! most; the saved report has all of them.
 
-use super::page::{Page, Tone, count, cut, grouped, size};
+use super::{
+    outcomes::particulars,
+    page::{Page, Tone, count, cut, grouped, pairs_in_words, size},
+};
 use crate::model::{
-    case::{Corruption, PeerAccess, Record, Sample},
+    case::{Corruption, Outcome, PeerAccess, Record, Rung, Sample},
+    pair::OrderedPair,
     report::Report,
 };
 use std::{cmp::Reverse, io};
 
-/// The record most worth a look, and one of another kind or mechanism if there is one.
+/// The record most worth a look, and one of another kind of wrong if there is one.
 fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
     let mut all: Vec<(&Record, &Corruption)> = report
         .records
@@ -26,22 +30,18 @@ fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
     let Some(first) = all.first().copied() else {
         return Vec::new();
     };
-    let second = all
-        .iter()
-        .copied()
-        .find(|(_, c)| c.kind != first.1.kind)
-        .or_else(|| {
-            all.iter()
-                .copied()
-                .find(|(r, _)| r.case.mechanism != first.0.case.mechanism)
-        });
+    let second = all.iter().copied().find(|(_, c)| c.kind != first.1.kind);
     [Some(first), second].into_iter().flatten().collect()
 }
 
-/// Writes the evidence, if any data was wrong.
+/// Groups of failures without data that are shown; the saved report has all of them.
+const MOST_GROUPS: usize = 8;
+
+/// Writes the evidence, if anything went wrong or was refused.
 pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let shown = worst(report);
-    if shown.is_empty() {
+    let others = without_data(report);
+    if shown.is_empty() && others.is_empty() {
         return Ok(());
     }
     let all = report
@@ -49,15 +49,88 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         .iter()
         .filter(|r| r.outcome.corruption().is_some())
         .count();
-    page.heading(&format!(
-        "Evidence: {} of {} with wrong data",
-        shown.len(),
-        count(all, "case")
-    ))?;
+    page.heading(&if shown.is_empty() {
+        "Evidence".to_string()
+    } else {
+        format!(
+            "Evidence: {} of {} with wrong data",
+            shown.len(),
+            count(all, "case")
+        )
+    })?;
     for (position, (record, corruption)) in shown.iter().enumerate() {
         one(record, corruption, if position == 0 { 3 } else { 2 }, page)?;
     }
+    for group in others.iter().take(MOST_GROUPS) {
+        let pairs = pairs_in_words(&group.pairs, usize::MAX);
+        page.text(
+            2,
+            Tone::Plain,
+            &format!("{pairs} by {}: {}", group.mechanisms.join(", "), group.what),
+        )?;
+    }
+    if others.len() > MOST_GROUPS {
+        let more = count(others.len() - MOST_GROUPS, "more kind");
+        page.text(2, Tone::Faint, &format!("{more} of failure in the report"))?;
+    }
     Ok(())
+}
+
+/// Failures and refusals that leave no data to look at, those that say the same together.
+struct Group {
+    what: String,
+    pairs: Vec<OrderedPair>,
+    mechanisms: Vec<String>,
+}
+
+fn without_data(report: &Report) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for record in &report.records {
+        let Some(pair) = record.case.subject.pair() else {
+            continue;
+        };
+        if !matches!(
+            record.outcome,
+            Outcome::Refused { .. }
+                | Outcome::Faulted { .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::Died { .. }
+        ) {
+            continue;
+        }
+        let Some(what) = particulars(&record.outcome) else {
+            continue;
+        };
+        let mechanism = cut(&record.case.mechanism, 24);
+        let at = match groups.iter().position(|g| g.what == what) {
+            Some(at) => at,
+            None => {
+                groups.push(Group {
+                    what,
+                    pairs: Vec::new(),
+                    mechanisms: Vec::new(),
+                });
+                groups.len() - 1
+            }
+        };
+        if let Some(group) = groups.get_mut(at) {
+            if !group.pairs.contains(&pair) {
+                group.pairs.push(pair);
+            }
+            if !group.mechanisms.contains(&mechanism) {
+                group.mechanisms.push(mechanism);
+            }
+        }
+    }
+    groups
+}
+
+/// "2 (copied)".
+pub(super) fn rung_words(rung: Rung) -> String {
+    match rung.number() {
+        Some(number) => format!("{number} ({})", rung.name()),
+        None => rung.name().to_string(),
+    }
 }
 
 fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> io::Result<()> {
@@ -70,7 +143,7 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
             "{} by {} at rung {}: case {}, {} at offset {:#x}",
             case.subject,
             cut(&case.mechanism, 24),
-            case.rung,
+            rung_words(case.rung),
             case.id,
             size(case.bytes),
             case.offset
@@ -160,8 +233,8 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
             4,
             Tone::Faint,
             &format!(
-                "{} more in the report",
-                count(c.samples.len() - samples, "sample")
+                "{} in the report",
+                count(c.samples.len() - samples, "more sample")
             ),
         )?;
     }
@@ -169,22 +242,26 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
 }
 
 fn unit(sample: &Sample, page: &mut Page<'_>) -> io::Result<()> {
+    let same = sample.reread.as_ref() == Some(&sample.owner);
     let views = [
         ("expected", Some(&sample.expected)),
-        ("owner has", Some(&sample.owner)),
-        ("accessor sees", sample.accessor.as_ref()),
-        ("owner again", sample.reread.as_ref()),
+        (
+            if same { "owner, twice" } else { "owner" },
+            Some(&sample.owner),
+        ),
+        ("owner, again", sample.reread.as_ref().filter(|_| !same)),
+        ("accessor", sample.accessor.as_ref()),
         ("says it is", sample.origin.as_ref()),
     ];
     let mut place = format!("{:#010x}", sample.offset);
     for (name, value) in views {
         let Some(value) = value else { continue };
-        let tone = if name == "owner has" {
+        let tone = if name.starts_with("owner") {
             Tone::Bad
         } else {
             Tone::Plain
         };
-        let label = format!("    {place:<10}  {name:<13}  ");
+        let label = format!("    {place:<10}  {name:<12}  ");
         page.labelled(Tone::Faint, &label, tone, value)?;
         place.clear();
     }

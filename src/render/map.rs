@@ -28,7 +28,9 @@ pub fn write(snapshot: &Snapshot, options: &Options, out: &mut dyn Write) -> io:
     } else {
         page.blank()?;
         tree::write(snapshot, page)?;
-        matrix(snapshot, page)?;
+        if snapshot.gpus.len() + snapshot.nics.len() > 1 {
+            matrix(snapshot, page)?;
+        }
         summary(snapshot, page)?;
     }
     sources(snapshot, page)
@@ -208,6 +210,7 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         corner: String::new(),
         columns,
         rows,
+        even: false,
         diagonal: " X ",
     }
     .write(page)?;
@@ -273,7 +276,7 @@ fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Resu
         entries.push(("n/a", "no source says anything".to_string()));
     }
     for (name, meaning) in entries {
-        page.labelled(Tone::Faint, &format!("  {name:<4} "), Tone::Faint, &meaning)?;
+        page.labelled(Tone::Faint, &format!("  {name:<5} "), Tone::Faint, &meaning)?;
     }
     for (position, nic) in snapshot.nics.iter().enumerate() {
         let place = nic

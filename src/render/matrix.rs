@@ -34,6 +34,8 @@ pub(super) struct Matrix {
     pub(super) columns: Vec<String>,
     /// Row labels and cells; missing cells at the end of a row print as `n/a`.
     pub(super) rows: Vec<(String, Vec<Cell>)>,
+    /// All columns as wide as the widest, where there is room.
+    pub(super) even: bool,
     /// The diagonal's mark: `-`, or nvidia-smi's ` X `.
     pub(super) diagonal: &'static str,
 }
@@ -85,20 +87,32 @@ impl Matrix {
                 .iter()
                 .any(|c| matches!(c, Cell::Value { code: Some(_), .. }))
         });
-        let (words, codes) = (self.widths(Form::Words), self.widths(Form::Codes));
-        let room = page.width();
-        let (form, gap) = if total(&words, 2) <= room {
-            (Form::Words, 2)
-        } else if total(&words, 1) <= room {
-            (Form::Words, 1)
-        } else if coded && total(&codes, 1) <= room {
-            (Form::Codes, 1)
-        } else if coded {
-            (Form::Codes, 2)
-        } else {
-            (Form::Words, 2)
+        let even = |widths: &[usize]| -> Vec<usize> {
+            let widest = if self.even {
+                widths.iter().copied().max()
+            } else {
+                None
+            };
+            widths.iter().map(|w| widest.unwrap_or(*w)).collect()
         };
-        let widths = if form == Form::Codes { codes } else { words };
+        let (words, codes) = (self.widths(Form::Words), even(&self.widths(Form::Codes)));
+        // From the best to read to the narrowest; the last one is taken in any case and printed in blocks.
+        let mut ways = vec![
+            (Form::Words, even(&words), 2),
+            (Form::Words, even(&words), 1),
+            (Form::Words, words.clone(), 2),
+        ];
+        if coded {
+            ways.push((Form::Codes, codes.clone(), 2));
+            ways.push((Form::Codes, codes, 1));
+        } else {
+            ways.push((Form::Words, words.clone(), 1));
+            ways.push((Form::Words, words, 2));
+        }
+        let room = page.width();
+        let fitting = ways.iter().position(|(_, w, gap)| total(w, *gap) <= room);
+        let at = fitting.unwrap_or(ways.len() - 1);
+        let (form, widths, gap) = ways.swap_remove(at);
 
         let mut start = 0;
         while start < widths.len() {

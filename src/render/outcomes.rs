@@ -2,6 +2,7 @@
 //! outcomes and rates. Rates come only from flows that were timed alone; a shared round says nothing of a link's rate.
 
 use super::{
+    evidence::rung_words,
     matrix::{Cell, Form, Matrix},
     page::{Page, Tone, count, cut, pad, pairs_in_words},
 };
@@ -77,6 +78,22 @@ fn highest_tried(report: &Report) -> Option<Rung> {
         .max()
 }
 
+fn tone_of(report: &Report, rung: Rung) -> Tone {
+    if Some(rung) == highest_tried(report) {
+        Tone::Good
+    } else {
+        Tone::Doubt
+    }
+}
+
+fn known_at(rung: Rung) -> String {
+    if rung == Rung::Advertised {
+        "claims were read, no byte is proven (rung 0)".to_string()
+    } else {
+        format!("bytes proven up to rung {}", rung_words(rung))
+    }
+}
+
 /// The matrix with the rung that each pair reached, or the word of what went wrong; then what the words mean.
 pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let pairs = tested_pairs(report);
@@ -114,11 +131,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                     Cell::Value {
                         text: rung.number().unwrap_or_default().to_string(),
                         code: None,
-                        tone: if Some(rung) == highest_tried(report) {
-                            Tone::Good
-                        } else {
-                            Tone::Doubt
-                        },
+                        tone: tone_of(report, rung),
                     }
                 }
                 (None, None) => {
@@ -129,28 +142,42 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         }
         rows.push((format!("GPU{source}"), cells));
     }
-    page.heading(
-        "Ordered pairs: rung reached, or what went wrong (row = source, column = destination)",
-    )?;
+    if let (Some((rung, _)), 1, true, 0) = (
+        reached.iter().next(),
+        reached.len(),
+        stopped.is_empty(),
+        unknown,
+    ) {
+        // A matrix of one number says no more than the number.
+        page.blank()?;
+        let label = if pairs.len() > 2 {
+            format!("All {} ordered pairs: ", pairs.len())
+        } else {
+            format!("{}: ", pairs_in_words(&pairs, 0))
+        };
+        return page.labelled(
+            tone_of(report, *rung),
+            &label,
+            Tone::Plain,
+            &known_at(*rung),
+        );
+    }
+    page.heading("Pairs: rung reached or what went wrong; row = source, column = destination")?;
     let form = Matrix {
         corner: "src\\dst".to_string(),
         columns: report.tested_gpus.iter().map(u32::to_string).collect(),
         rows,
+        even: true,
         diagonal: "-",
     }
     .write(page)?;
 
     for (rung, pairs) in reached.iter().rev() {
-        let known = if *rung == Rung::Advertised {
-            "claims read, no byte proven".to_string()
-        } else {
-            format!("bytes proven up to rung {rung}")
-        };
         page.labelled(
             Tone::Faint,
             &format!("  {:<9} ", rung.number().unwrap_or_default()),
             Tone::Faint,
-            &format!("{known}: {}", count(*pairs, "pair")),
+            &format!("{}: {}", known_at(*rung), count(*pairs, "pair")),
         )?;
     }
     for (word, records) in &stopped {
@@ -163,7 +190,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             let name = format!(
                 "{} at rung {}",
                 cut(&record.case.mechanism, 24),
-                record.case.rung
+                rung_words(record.case.rung)
             );
             if !mechanisms.contains(&name) {
                 mechanisms.push(name);
@@ -238,35 +265,37 @@ fn decimals(value: f64, scale: f64) -> String {
     }
 }
 
-fn rates(records: &[&Record]) -> String {
-    let timed: Vec<(&Record, &[f64], Unit)> = records
+/// Rate of flows timed alone, and which flow was slowest where there are several.
+fn rates(records: &[&Record]) -> (String, String) {
+    let timed: Vec<(Subject, &[f64], Unit)> = records
         .iter()
         .filter(|r| r.alone && r.outcome.is_intact())
-        .filter_map(|r| r.rate.as_ref().map(|m| (*r, m.samples.as_slice(), m.unit)))
+        .filter_map(|r| {
+            let rate = r.rate.as_ref()?;
+            Some((r.case.subject, rate.samples.as_slice(), rate.unit))
+        })
         .filter(|(_, samples, _)| !samples.is_empty())
         .collect();
-    let Some((_, _, unit)) = timed.first() else {
-        return "n/a".to_string();
+    let Some((_, _, unit)) = timed.first().copied() else {
+        return ("n/a".to_string(), String::new());
     };
-    let same: Vec<&(&Record, &[f64], Unit)> = timed.iter().filter(|(_, _, u)| u == unit).collect();
-    let all: Vec<f64> = same
+    let same: Vec<(Subject, &[f64])> = timed
         .iter()
-        .flat_map(|(_, s, _)| s.iter().copied())
+        .filter(|(_, _, u)| *u == unit)
+        .map(|(subject, samples, _)| (*subject, *samples))
         .collect();
-    let mut text = format!("{} {}", spread(&all), unit.name());
-    if same.len() > 1 {
-        let worst = same
-            .iter()
-            .filter_map(|(r, s, _)| Some((r.case.subject, median(s)?)))
-            .max_by(|(_, a), (_, b)| match unit {
-                Unit::GbPerS => b.total_cmp(a),
-                Unit::Us | Unit::Ms => a.total_cmp(b),
-            });
-        if let Some((subject, rate)) = worst {
-            text.push_str(&format!(", slowest {} ({subject})", decimals(rate, rate)));
-        }
-    }
-    text
+    let all: Vec<f64> = same.iter().flat_map(|(_, s)| s.iter().copied()).collect();
+    let slowest = same
+        .iter()
+        .filter_map(|(subject, samples)| Some((subject, median(samples)?)))
+        .max_by(|(_, a), (_, b)| match unit {
+            Unit::GbPerS => b.total_cmp(a),
+            Unit::Us | Unit::Ms => a.total_cmp(b),
+        })
+        .filter(|_| same.len() > 1)
+        .map(|(subject, rate)| format!(", slowest {} ({subject})", decimals(rate, rate)))
+        .unwrap_or_default();
+    (format!("{} {}", spread(&all), unit.name()), slowest)
 }
 
 fn outcome_words(records: &[&Record]) -> (Tone, String) {
@@ -289,55 +318,84 @@ fn outcome_words(records: &[&Record]) -> (Tone, String) {
     (tone, text.join(", "))
 }
 
+/// A row of the mechanism table.
+struct Row {
+    mechanism: String,
+    rung: String,
+    tone: Tone,
+    outcomes: String,
+    rate: String,
+    slowest: String,
+}
+
 fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
-    let mut groups: BTreeMap<(Rung, &str), Vec<&Record>> = BTreeMap::new();
+    let mut groups: Vec<((Rung, &str), Vec<&Record>)> = Vec::new();
     for record in records {
-        groups
-            .entry((record.case.rung, record.case.mechanism.as_str()))
-            .or_default()
-            .push(record);
+        let key = (record.case.rung, record.case.mechanism.as_str());
+        match groups.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, group)) => group.push(record),
+            None => groups.push((key, vec![record])),
+        }
     }
-    let rows: Vec<(String, String, (Tone, String), String)> = groups
-        .iter()
-        .map(|((rung, mechanism), group)| {
-            let rung = rung
+    groups.sort_by_key(|((rung, _), _)| *rung);
+    let mut rows: Vec<Row> = Vec::new();
+    for ((rung, mechanism), group) in &groups {
+        let (tone, outcomes) = outcome_words(group);
+        let (rate, slowest) = rates(group);
+        rows.push(Row {
+            mechanism: cut(mechanism, 24),
+            rung: rung
                 .number()
-                .map_or_else(|| "-".to_string(), |n| n.to_string());
-            (cut(mechanism, 24), rung, outcome_words(group), rates(group))
-        })
-        .collect();
-    let widest = |least: &str, of: &dyn Fn(&(String, String, (Tone, String), String)) -> usize| {
-        rows.iter().map(of).chain([least.len()]).max().unwrap_or(0)
+                .map_or_else(|| rung.name().to_string(), |n| n.to_string()),
+            tone,
+            outcomes,
+            rate,
+            slowest,
+        });
+    }
+    let length = |text: &str| text.chars().count();
+    let names = rows
+        .iter()
+        .map(|r| length(&r.mechanism))
+        .max()
+        .unwrap_or(0)
+        .max(9);
+    let outcomes = rows
+        .iter()
+        .map(|r| length(&r.outcomes))
+        .max()
+        .unwrap_or(0)
+        .clamp(5, 40);
+    let front = 2 + names + 2 + 5 + 2;
+    let whole = |row: &Row, slowest: bool| {
+        front
+            + outcomes.max(length(&row.outcomes))
+            + 2
+            + length(&row.rate)
+            + if slowest { length(&row.slowest) } else { 0 }
     };
-    let names = widest("mechanism", &|r| r.0.chars().count());
-    let outcomes = widest("cases", &|r| r.2.1.chars().count()).min(40);
+    // On a narrow page the slowest flow is left to the saved report rather than every row broken in two.
+    let slowest = rows.iter().all(|r| whole(r, true) <= page.width());
     let head = format!(
-        "  {}  rung  {}  timed alone",
+        "  {}  rung   {}  timed alone",
         pad("mechanism", names),
         pad("cases", outcomes)
     );
     page.line(&[(Tone::Faint, &head)])?;
-    for (name, rung, (tone, outcome), rate) in &rows {
-        let front = format!("  {}  {:<4}  ", pad(name, names), rung);
-        let used = front.chars().count()
-            + outcomes.max(outcome.chars().count())
-            + 2
-            + rate.chars().count();
-        if used <= page.width() {
+    for row in &rows {
+        let start = format!("  {}  {:<5}  ", pad(&row.mechanism, names), row.rung);
+        if whole(row, slowest) <= page.width() {
             page.line(&[
-                (Tone::Plain, &front),
-                (*tone, &pad(outcome, outcomes)),
+                (Tone::Plain, &start),
+                (row.tone, &pad(&row.outcomes, outcomes)),
                 (Tone::Plain, "  "),
-                (Tone::Plain, rate),
+                (Tone::Plain, &row.rate),
+                (Tone::Plain, if slowest { &row.slowest } else { "" }),
             ])?;
         } else {
-            page.labelled(Tone::Plain, &front, *tone, outcome)?;
-            page.labelled(
-                Tone::Plain,
-                &" ".repeat(front.chars().count()),
-                Tone::Plain,
-                rate,
-            )?;
+            page.labelled(Tone::Plain, &start, row.tone, &row.outcomes)?;
+            let rate = format!("{}{}", row.rate, row.slowest);
+            page.labelled(Tone::Plain, &" ".repeat(front), Tone::Plain, &rate)?;
         }
     }
     Ok(())
@@ -364,32 +422,31 @@ fn oddities(gpu: &Gpu) -> Vec<String> {
     odd
 }
 
-/// Each GPU by itself: mechanisms over all GPUs, then every GPU with something to say.
-pub(super) fn alone(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    let records: Vec<&Record> = report
-        .records
-        .iter()
-        .filter(|r| matches!(r.case.subject, Subject::Gpu(_)))
-        .collect();
+/// Mechanisms with outcomes and rates, each GPU by itself first; then every GPU with something to say, so that its pairs
+/// are not blamed for it.
+pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let records: Vec<&Record> = report.records.iter().collect();
     if records.is_empty() && report.tested_gpus.is_empty() {
         return Ok(());
     }
-    page.heading("Each GPU alone")?;
-    if records.is_empty() {
-        page.text(2, Tone::Doubt, "not tested: no record of a GPU by itself")?;
+    page.heading(if records.iter().any(|r| r.case.subject.pair().is_some()) {
+        "Each GPU alone, then pairs by mechanism"
     } else {
+        "Each GPU alone"
+    })?;
+    if !records.iter().any(|r| r.case.rung == Rung::Alone) {
+        page.text(2, Tone::Doubt, "no GPU was tested by itself")?;
+    }
+    if !records.is_empty() {
         mechanism_rows(&records, page)?;
     }
     for index in &report.tested_gpus {
-        let mut remarks = Vec::new();
-        for record in records
+        let own = Subject::Gpu(GpuIndex(*index));
+        let mut remarks: Vec<String> = records
             .iter()
-            .filter(|r| r.case.subject == Subject::Gpu(GpuIndex(*index)))
-        {
-            if let Some(remark) = remark(record) {
-                remarks.push(remark);
-            }
-        }
+            .filter(|r| r.case.subject == own)
+            .filter_map(|r| remark(r))
+            .collect();
         if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
             remarks.extend(oddities(gpu));
         }
@@ -405,10 +462,14 @@ pub(super) fn alone(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a record says beyond its word, if it did not go well.
-pub(super) fn remark(record: &Record) -> Option<String> {
-    let mechanism = cut(&record.case.mechanism, 24);
-    let what = match &record.outcome {
+fn remark(record: &Record) -> Option<String> {
+    let what = particulars(&record.outcome)?;
+    Some(format!("{}: {what}", cut(&record.case.mechanism, 24)))
+}
+
+/// What an outcome says beyond its word, if it did not go well.
+pub(super) fn particulars(outcome: &Outcome) -> Option<String> {
+    Some(match outcome {
         Outcome::Intact | Outcome::NotApplicable { .. } => return None,
         Outcome::Corrupt(c) => format!("{}, {}", c.kind, c.detail),
         Outcome::Refused { api, code, name } => format!("refused, {api} answered {code} {name}"),
@@ -416,24 +477,9 @@ pub(super) fn remark(record: &Record) -> Option<String> {
         Outcome::TimedOut { after_ms } => {
             format!("hang, not finished after {after_ms} ms; its worker was killed")
         }
-        Outcome::Died { how } => format!("worker died, {how}"),
+        Outcome::Died { how } => format!("the worker died, {how}"),
         Outcome::NotRun { reason } => format!("not run, {reason}"),
-    };
-    Some(format!("{mechanism}: {what}"))
-}
-
-/// Mechanisms over all pairs: outcomes, and rates of flows timed alone.
-pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    let records: Vec<&Record> = report
-        .records
-        .iter()
-        .filter(|r| r.case.subject.pair().is_some())
-        .collect();
-    if records.is_empty() {
-        return Ok(());
-    }
-    page.heading("Mechanisms over pairs")?;
-    mechanism_rows(&records, page)
+    })
 }
 
 #[cfg(test)]

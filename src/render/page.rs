@@ -218,6 +218,12 @@ impl<'a> Page<'a> {
         self.wrap(Tone::Plain, &blanks, &blanks, tone, text)
     }
 
+    /// A wrapped paragraph whose further lines stand four columns deeper than its first.
+    pub(super) fn hanging(&mut self, indent: usize, tone: Tone, text: &str) -> io::Result<()> {
+        let (first, hang) = (" ".repeat(indent), " ".repeat(indent + 4));
+        self.wrap(Tone::Plain, &first, &hang, tone, text)
+    }
+
     /// A wrapped paragraph behind a label; further lines stand below the text.
     pub(super) fn labelled(
         &mut self,

@@ -39,7 +39,7 @@ pub fn write(
     paste(advice, page)?;
     reasons(advice, page)?;
     if let Some(sizing) = &advice.sizing {
-        arithmetic(sizing, page)?;
+        arithmetic(advice, sizing, page)?;
     }
     if !advice.refused.is_empty() {
         page.heading("Considered and refused")?;
@@ -62,7 +62,7 @@ pub fn write(
 }
 
 /// Quotes `text` for a POSIX shell where it needs it.
-pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+fn quoted(text: &str) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&b);
     if !text.is_empty() && text.bytes().all(plain) {
         Cow::Borrowed(text)
@@ -153,7 +153,7 @@ fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn arithmetic(sizing: &Sizing, page: &mut Page<'_>) -> io::Result<()> {
+fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> io::Result<()> {
     page.heading(&format!(
         "Sizes for {}, tensor parallel {}, {}",
         cut(&sizing.model, 48),
@@ -212,6 +212,16 @@ fn arithmetic(sizing: &Sizing, page: &mut Page<'_>) -> io::Result<()> {
     ];
     for (label, text) in rows {
         page.labelled(Tone::Faint, &format!("  {label:<17} "), Tone::Plain, &text)?;
+    }
+    let exact = sizing.needed_elements.to_string();
+    let setter = advice
+        .environment
+        .iter()
+        .map(|s| (variable(s), s))
+        .chain(advice.flags.iter().map(|s| (flag(s), s)))
+        .find(|(_, s)| s.value.as_deref() == Some(exact.as_str()));
+    if let Some((what, _)) = setter {
+        page.labelled(Tone::Faint, "  set by            ", Tone::Strong, &what)?;
     }
     if let Some(bytes) = sizing.workspace_bytes_per_rank {
         let formula = sizing

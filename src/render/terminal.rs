@@ -9,6 +9,7 @@ use super::{
     recommend,
 };
 use crate::model::{
+    case::{Outcome, WrongKind},
     finding::{Confidence, ConsumerState, Finding, Judgement, Severity},
     report::{Gap, Grading, Report},
 };
@@ -51,12 +52,11 @@ pub fn write(
     let page = &mut page;
     head(report, page)?;
     outcomes::pair_matrix(report, page)?;
-    outcomes::alone(report, page)?;
     outcomes::mechanisms(report, page)?;
-    evidence::write(report, page)?;
     consumers(report, page)?;
     causes(report, page)?;
-    recommendations(report, closing, page)?;
+    evidence::write(report, page)?;
+    recommendations(report, page)?;
     coverage(report, page)?;
     if closing.timings {
         timings(report, page)?;
@@ -99,7 +99,7 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     page.labelled(Tone::Plain, &pad("next", width), Tone::Plain, &verdict.next)?;
     page.labelled(
         Tone::Faint,
-        &pad("host", width),
+        &pad("where", width),
         Tone::Faint,
         &host_line(report),
     )
@@ -111,7 +111,7 @@ fn host_line(report: &Report) -> String {
         let name = gpu
             .name
             .known()
-            .map_or_else(|| "GPU of unknown name".to_string(), |n| cut(n, 40));
+            .map_or_else(|| "GPU of unknown name".to_string(), |n| cut(n, 48));
         match kinds.iter_mut().find(|(kind, _)| *kind == name) {
             Some((_, number)) => *number += 1,
             None => kinds.push((name, 1)),
@@ -185,6 +185,15 @@ fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if held.is_empty() && open.is_empty() && cleared.is_empty() {
         return Ok(());
     }
+    if held.is_empty() && open.is_empty() {
+        page.blank()?;
+        return page.labelled(
+            Tone::Good,
+            "Causes cleared: ",
+            Tone::Plain,
+            &titles(&cleared),
+        );
+    }
     page.heading("Causes")?;
     for (position, finding) in held.iter().enumerate() {
         indicted(report, position + 1, finding, page)?;
@@ -201,10 +210,14 @@ fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         }
     }
     if !cleared.is_empty() {
-        let titles: Vec<String> = cleared.iter().map(|f| cut(&f.title, 60)).collect();
-        page.labelled(Tone::Good, "  cleared: ", Tone::Plain, &titles.join("; "))?;
+        page.labelled(Tone::Good, "  cleared: ", Tone::Plain, &titles(&cleared))?;
     }
     Ok(())
+}
+
+fn titles(findings: &[&Finding]) -> String {
+    let list: Vec<String> = findings.iter().map(|f| cut(&f.title, 60)).collect();
+    list.join("; ")
 }
 
 fn indicted(
@@ -265,7 +278,7 @@ fn indicted(
     Ok(())
 }
 
-fn recommendations(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Result<()> {
+fn recommendations(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if report.recommendations.is_empty() {
         return Ok(());
     }
@@ -282,15 +295,11 @@ fn recommendations(report: &Report, closing: &Closing, page: &mut Page<'_>) -> i
             page.labelled(Tone::Doubt, &format!("{indent}! "), Tone::Plain, caveat)?;
         }
     }
-    let from = match &closing.saved {
-        Saved::To(path) => format!(" --from {}", recommend::quoted(path)),
-        Saved::NotAsked | Saved::Failed(_) => String::new(),
-    };
     page.labelled(
         Tone::Faint,
-        "  reasons and sizing: ",
+        "  reasons and sizes: ",
         Tone::Faint,
-        &format!("peerproof recommend --engine ENGINE --model MODEL{from}"),
+        "peerproof recommend --engine ENGINE --model MODEL",
     )
 }
 
@@ -339,7 +348,7 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             2,
             Tone::Plain,
             &format!(
-                "smallest fault rate seen with 95%: {} of attempts, on the least tried pair and mechanism",
+                "smallest fault rate that would be seen (95%): {} of attempts, worst case",
                 percent(rate)
             ),
         )?;
@@ -357,19 +366,19 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             } else {
                 Tone::Bad
             };
-            page.text(
-                2,
-                tone,
-                &format!(
-                    "selftest: {found} of {} named{}",
-                    count(selftest.plants.len(), "plant"),
-                    if selftest.passed() {
-                        ""
-                    } else {
-                        "; do not trust this report's passes"
-                    }
-                ),
-            )
+            let mut line = format!(
+                "selftest: {found} of {} named",
+                count(selftest.plants.len(), "plant")
+            );
+            if !selftest.passed() {
+                let word = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
+                for plant in selftest.plants.iter().filter(|p| !p.found()) {
+                    let (planted, reported) = (word(plant.planted), word(plant.reported));
+                    line.push_str(&format!("; {planted} was reported as {reported}"));
+                }
+                line.push_str("; do not trust what this report passes");
+            }
+            page.text(2, tone, &line)
         }
     }
 }
@@ -405,25 +414,64 @@ fn timings(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 fn last_line(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Result<()> {
-    let grading = report.verdict.grading;
-    let why = match grading {
-        Grading::Pass => "all that applies passed",
-        Grading::Warn => "the data is right, something else is not as it should be",
-        Grading::Fail => "wrong data, a fault, a hang or a dead worker",
-        Grading::Inconclusive => "nothing was tested, or a planned case did not run",
-    };
-    let file = match &closing.saved {
-        Saved::To(path) => format!("report: {path}"),
-        Saved::NotAsked => "no report file was asked for".to_string(),
-        Saved::Failed(reason) => format!("the report file could not be written: {reason}"),
+    let (tone, file) = match &closing.saved {
+        Saved::To(path) => (Tone::Plain, path.clone()),
+        Saved::NotAsked => (Tone::Faint, "no file was asked for".to_string()),
+        Saved::Failed(reason) => (
+            Tone::Bad,
+            format!("could not be written, which changes no verdict: {reason}"),
+        ),
     };
     page.blank()?;
+    page.labelled(Tone::Plain, "report file  ", tone, &file)?;
+    let grading = report.verdict.grading;
     page.labelled(
         tone_of(grading),
-        &format!("exit code {}: ", grading.exit_code()),
+        &format!("exit code {}  ", grading.exit_code()),
         Tone::Plain,
-        &format!("{why}; {file}"),
+        &why(report),
     )
+}
+
+/// Why the run ends with its exit code, in words that are true of this run.
+fn why(report: &Report) -> String {
+    match report.verdict.grading {
+        Grading::Pass => "PASS: all that applies passed".to_string(),
+        Grading::Warn => {
+            "WARN: no wrong data was seen, something else is not as it should be".to_string()
+        }
+        Grading::Inconclusive if report.coverage.ran == 0 => {
+            "INCONCLUSIVE: nothing was tested".to_string()
+        }
+        Grading::Inconclusive if report.interrupted => {
+            "INCONCLUSIVE: interrupted before the end, nothing wrong seen until then".to_string()
+        }
+        Grading::Inconclusive => {
+            "INCONCLUSIVE: not all that was planned could be judged".to_string()
+        }
+        Grading::Fail => {
+            let any =
+                |test: &dyn Fn(&Outcome) -> bool| report.records.iter().any(|r| test(&r.outcome));
+            let seen: Vec<&str> = [
+                (any(&|o| o.corruption().is_some()), "wrong data"),
+                (
+                    any(&|o| matches!(o, Outcome::Faulted { .. })),
+                    "a failed driver call",
+                ),
+                (any(&|o| matches!(o, Outcome::TimedOut { .. })), "a hang"),
+                (any(&|o| matches!(o, Outcome::Died { .. })), "a dead worker"),
+            ]
+            .iter()
+            .filter(|(found, _)| *found)
+            .map(|(_, word)| *word)
+            .collect();
+            if seen.is_empty() {
+                "FAIL: see the verdict".to_string()
+            } else {
+                format!("FAIL: {}", seen.join(", "))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

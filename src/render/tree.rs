@@ -83,10 +83,10 @@ pub(super) fn gpu_label(gpu: &Gpu, position: usize) -> String {
 }
 
 fn gpu_text(gpu: &Gpu, position: usize) -> String {
-    let mut words = vec![gpu_label(gpu, position)];
-    if let Some(name) = gpu.name.known() {
-        words.push(cut(name, 40));
-    }
+    let mut words = vec![match gpu.name.known() {
+        Some(name) => format!("{} {}", gpu_label(gpu, position), cut(name, 48)),
+        None => gpu_label(gpu, position),
+    }];
     if let Some(pci) = gpu.pci.known() {
         words.push(pci.to_string());
     }
@@ -105,7 +105,7 @@ fn gpu_text(gpu: &Gpu, position: usize) -> String {
     if gpu.mig_enabled.known() == Some(&true) {
         words.push("MIG on".to_string());
     }
-    words.join("  ")
+    words.join(", ")
 }
 
 fn bridge_step(snapshot: &Snapshot, address: PciAddress) -> Step {
@@ -213,9 +213,9 @@ fn upper_steps(
 }
 
 fn nic_text(nic: &Nic, position: usize) -> String {
-    let mut text = format!("NIC{position}  {}", cut(&nic.name, 32));
+    let mut text = format!("NIC{position} {}", cut(&nic.name, 32));
     if let Some(pci) = nic.pci.known() {
-        text.push_str(&format!("  {pci}"));
+        text.push_str(&format!(", {pci}"));
     }
     text
 }
@@ -285,17 +285,17 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
             Tone::Plain,
         );
     }
-    for node in &root.children {
-        print(node, 0, page)?;
+    // Labels alone stand in the matrix; a tree of them would look like knowledge.
+    if root.children.iter().any(|n| !n.children.is_empty()) || some(&|g| g.pci.known().is_some()) {
+        for node in &root.children {
+            print(node, 0, page)?;
+        }
     }
     if !snapshot.nvswitches.is_empty() {
         let list: Vec<String> = snapshot.nvswitches.iter().map(|a| a.to_string()).collect();
         page.labelled(
             Tone::Plain,
-            &format!(
-                "{}  ",
-                count(list.len(), "NVSwitch").replace("NVSwitchs", "NVSwitches")
-            ),
+            &format!("NVSwitches ({}): ", list.len()),
             Tone::Plain,
             &list.join(" "),
         )?;
@@ -347,8 +347,8 @@ fn print(node: &Node, depth: usize, page: &mut Page<'_>) -> io::Result<()> {
             at = only;
         }
     }
-    let indent = " ".repeat(2 * depth.min(12));
-    page.labelled(Tone::Plain, &indent, at.tone, &text)?;
+    let indent = 2 * depth.min(12);
+    page.hanging(indent, at.tone, &text)?;
     for child in &at.children {
         print(child, depth + 1, page)?;
     }

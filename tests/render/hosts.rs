@@ -155,7 +155,11 @@ fn halves(pair: OrderedPair, half: u32) -> PathType {
 fn classed(snapshot: &mut Snapshot, class: FabricClass, reason: &str, islands: Vec<Island>) {
     snapshot.topology.class = class;
     snapshot.topology.class_reason = reason.to_string();
-    snapshot.topology.flashinfer_label = FlashInferLabel::RootcplxNoswitch;
+    snapshot.topology.flashinfer_label = if class == FabricClass::PcieSwitch {
+        FlashInferLabel::PcieswitchPairs
+    } else {
+        FlashInferLabel::RootcplxNoswitch
+    };
     snapshot.topology.islands = islands;
 }
 
@@ -399,10 +403,19 @@ pub(crate) fn corrupt(kind: WrongKind, pair: OrderedPair) -> Outcome {
         last_offset: 8 << 20,
         wrong_units: units,
         units,
-        counts: UnitCounts {
-            zero: if kind == WrongKind::Zeroed { units } else { 0 },
-            poison: if kind == WrongKind::Zeroed { 0 } else { units },
-            ..UnitCounts::default()
+        counts: match kind {
+            WrongKind::Zeroed => UnitCounts {
+                zero: units,
+                ..UnitCounts::default()
+            },
+            WrongKind::Misrouted => UnitCounts {
+                foreign: units,
+                ..UnitCounts::default()
+            },
+            _ => UnitCounts {
+                poison: units,
+                ..UnitCounts::default()
+            },
         },
         samples: (0..4u64)
             .map(|at| Sample {
@@ -623,6 +636,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         }
     }
     let planned = records.len() as u32;
+    let failed = records.iter().any(|r| r.outcome.is_failure());
     let not_run = records.iter().filter(|r| !r.outcome.ran()).count() as u32;
     Report {
         schema_version: SCHEMA_VERSION,
@@ -658,7 +672,11 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             ),
         ],
         consumers: vec![
-            consumer("NCCL P2P", ConsumerState::Proven, "proven up to rung 3"),
+            if failed {
+                consumer("NCCL P2P", ConsumerState::Vetoed, "vetoed, see the matrix")
+            } else {
+                consumer("NCCL P2P", ConsumerState::Proven, "proven up to rung 3")
+            },
             consumer(
                 "IPC all-reduce",
                 ConsumerState::Unproven,
