@@ -6,5 +6,9 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 1 | [`stats`] | order statistics of samples and the doubts they raise |
+//! | 1 | [`profile`] | engines and models as data |
 
 pub mod model;
+pub mod profile;
+pub mod stats;
