@@ -6,7 +6,11 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 1 | [`stats`] | order statistics of samples and the doubts they raise |
+//! | 1 | [`profile`] | engines and models as data |
 //! | 3 | [`render`] | report to bytes: terminal text, JSON |
 
 pub mod model;
+pub mod profile;
 pub mod render;
+pub mod stats;

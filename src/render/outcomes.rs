@@ -13,6 +13,7 @@ use crate::model::{
     report::Report,
     snapshot::Gpu,
 };
+use crate::stats::{mad, median};
 use std::{collections::BTreeMap, io};
 
 /// Pairs of the tested GPUs, row by row.
@@ -180,6 +181,8 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             &format!("{}: {}", known_at(*rung), count(*pairs, "pair")),
         )?;
     }
+    let mut stopped: Vec<_> = stopped.into_iter().collect();
+    stopped.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
     for (word, records) in &stopped {
         let shown = match form {
             Form::Codes => code(word),
@@ -228,31 +231,15 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
     Ok(())
 }
 
-/// Median of a list; `None` when it is empty.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let high = *sorted.get(middle)?;
-    if sorted.len() % 2 == 1 {
-        return Some(high);
-    }
-    sorted
-        .get(middle.checked_sub(1)?)
-        .map(|low| (low + high) / 2.0)
-}
-
 /// Median and median absolute deviation of samples, as text: "52.1 ± 0.3".
 pub(super) fn spread(samples: &[f64]) -> String {
     let Some(middle) = median(samples) else {
         return "n/a".to_string();
     };
-    let deviations: Vec<f64> = samples.iter().map(|s| (s - middle).abs()).collect();
-    let mad = median(&deviations).unwrap_or(0.0);
-    if samples.len() < 2 {
-        return format!("{} (one sample)", decimals(middle, middle));
+    match mad(samples).filter(|_| samples.len() > 1) {
+        None => format!("{} (one sample)", decimals(middle, middle)),
+        Some(off) => format!("{} ± {}", decimals(middle, middle), decimals(off, middle)),
     }
-    format!("{} ± {}", decimals(middle, middle), decimals(mad, middle))
 }
 
 fn decimals(value: f64, scale: f64) -> String {
@@ -401,6 +388,40 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Kinds of remarks that are shown; the saved report has all of them.
+const MOST_DOUBTS: usize = 6;
+
+/// Remarks on records and doubts about their rates, those that say the same together.
+fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+    let mut kinds: Vec<((&str, &str), usize)> = Vec::new();
+    for record in records {
+        let shown = record.rate.as_ref().filter(|_| record.alone);
+        let caveats = shown.map_or(&[][..], |m| m.caveats.as_slice());
+        for text in record.notes.iter().chain(caveats) {
+            let key = (record.case.mechanism.as_str(), text.as_str());
+            match kinds.iter_mut().find(|(k, _)| *k == key) {
+                Some((_, number)) => *number += 1,
+                None => kinds.push((key, 1)),
+            }
+        }
+    }
+    kinds.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    for ((mechanism, text), number) in kinds.iter().take(MOST_DOUBTS) {
+        let text = format!(
+            "{}: {} ({})",
+            cut(mechanism, 24),
+            cut(text, 200),
+            count(*number, "case")
+        );
+        page.labelled(Tone::Doubt, "  ! ", Tone::Plain, &text)?;
+    }
+    if kinds.len() > MOST_DOUBTS {
+        let more = count(kinds.len() - MOST_DOUBTS, "more kind");
+        page.text(2, Tone::Faint, &format!("{more} of remark in the report"))?;
+    }
+    Ok(())
+}
+
 fn oddities(gpu: &Gpu) -> Vec<String> {
     let mut odd = Vec::new();
     if let Some(errors) = gpu.ecc_uncorrected.known().filter(|e| **e > 0) {
@@ -440,6 +461,7 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
     if !records.is_empty() {
         mechanism_rows(&records, page)?;
     }
+    doubts(&records, page)?;
     for index in &report.tested_gpus {
         let own = Subject::Gpu(GpuIndex(*index));
         let mut remarks: Vec<String> = records

@@ -5,7 +5,7 @@ use super::{
     evidence,
     map::{host_words, recorded_words},
     outcomes,
-    page::{Options, Page, Tone, banner, count, cut, pad, pairs_in_words},
+    page::{Options, Page, Tone, banner, count, cut, grouped, pad, pairs_in_words},
     recommend,
 };
 use crate::model::{
@@ -343,13 +343,27 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             &coverage.left_out.join("; "),
         )?;
     }
+    if !report.snapshot.environment.is_empty() {
+        let set: Vec<String> = report
+            .snapshot
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{}={}", cut(name, 48), cut(value, 48)))
+            .collect();
+        page.labelled(
+            Tone::Faint,
+            "  environment as found: ",
+            Tone::Plain,
+            &set.join(" "),
+        )?;
+    }
     if let Some(rate) = coverage.seen_fault_rate {
         page.text(
             2,
             Tone::Plain,
             &format!(
-                "smallest fault rate that would be seen (95%): {} of attempts, worst case",
-                percent(rate)
+                "smallest fault rate that would be seen (95%): {}, worst case",
+                share_of_attempts(rate)
             ),
         )?;
     }
@@ -383,15 +397,17 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     }
 }
 
-/// A share of one as percent, with as many digits as it needs to differ from zero.
-fn percent(share: f64) -> String {
+/// A share of all attempts: percent, or one in so many where percent would need zeros.
+fn share_of_attempts(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 10.0 {
-        format!("{percent:.0}%")
+        format!("{percent:.0}% of attempts")
     } else if percent >= 0.1 {
-        format!("{percent:.1}%")
+        format!("{percent:.1}% of attempts")
+    } else if share > 0.0 {
+        format!("1 in {} attempts", grouped((1.0 / share) as u64))
     } else {
-        format!("{percent:.2e}%")
+        format!("{share} of attempts")
     }
 }
 
@@ -480,8 +496,8 @@ mod tests {
 
     #[test]
     fn shares_keep_a_digit_that_is_not_zero() {
-        assert_eq!(percent(0.259), "26%");
-        assert_eq!(percent(0.0295), "3.0%");
-        assert_eq!(percent(3.0e-6), "3.00e-4%");
+        assert_eq!(share_of_attempts(0.632), "63% of attempts");
+        assert_eq!(share_of_attempts(0.03), "3.0% of attempts");
+        assert_eq!(share_of_attempts(3.0e-6), "1 in 333,333 attempts");
     }
 }

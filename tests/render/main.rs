@@ -1,6 +1,6 @@
 //! Golden texts of the renderers for synthetic hosts, at 80 and 160 columns, and the saved forms.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod hosts;
 mod saved;
@@ -119,6 +119,14 @@ fn one_hang_leaves_the_others_judged() {
     };
     report.consumers[0].state = ConsumerState::Vetoed;
     report.consumers[0].sentence = "vetoed by pair 2->5 at rung 3".to_string();
+    for record in &mut report.records {
+        if record.case.mechanism == "ce-push" && record.case.subject.pair() == Some(hung.reversed())
+        {
+            record.notes = vec!["rate above the link's ceiling".to_string()];
+        }
+    }
+    let environment = ("NCCL_P2P_LEVEL".to_string(), "SYS".to_string());
+    report.snapshot.environment = vec![environment];
     for width in [80, 160] {
         assert_snapshot!(format!("qualify_hang_{width}"), told(&report, width));
     }
