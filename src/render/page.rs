@@ -271,13 +271,14 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Rows of at most `room` characters, broken at blanks; a longer word is broken where it must be.
+/// Rows of at most `room` characters, broken at blanks but not at no-break spaces, which print as blanks; a longer word
+/// is broken where it must be.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let mut rows = Vec::new();
     let mut row = String::new();
     let mut used = 0;
-    for word in text.split_whitespace() {
-        let mut rest: Vec<char> = word.chars().collect();
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let mut rest: Vec<char> = word.replace('\u{a0}', " ").chars().collect();
         loop {
             let gap = usize::from(used > 0);
             if used + gap + rest.len() <= room {
@@ -319,6 +320,7 @@ mod tests {
     fn words_break_at_blanks_and_long_ones_where_they_must() {
         assert_eq!(broken("ab cd efghij", 5), ["ab cd", "efghi", "j"]);
         assert!(broken("  ", 5).is_empty());
+        assert_eq!(broken("a 96\u{a0}GiB", 7), ["a", "96 GiB"]);
     }
 
     #[test]

@@ -105,6 +105,10 @@ fn gpu_text(gpu: &Gpu, position: usize) -> String {
     if gpu.mig_enabled.known() == Some(&true) {
         words.push("MIG on".to_string());
     }
+    // The name may break at its blanks; a quantity stays with its unit.
+    for quantity in words.iter_mut().skip(1) {
+        *quantity = quantity.replace(' ', "\u{a0}");
+    }
     words.join(", ")
 }
 
