@@ -6,15 +6,21 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 1 | [`stats`] | median, spread, doubts; pure |
+//! | 1 | [`profile`] | engines and models as data |
 //! | 1 | [`words`] | self-naming test data |
 //! | 1 | [`child`] | worker processes |
 //! | 1 | [`ffi`] | foreign functions; the only `unsafe` |
 //! | 1 | [`gpu`] | safe use of the CUDA driver |
 //! | 2 | [`probe`] | from a snapshot to records |
+//! | 3 | [`render`] | from a report to bytes |
 
 pub mod child;
 pub mod ffi;
 pub mod gpu;
 pub mod model;
 pub mod probe;
+pub mod profile;
+pub mod render;
+pub mod stats;
 pub mod words;

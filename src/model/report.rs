@@ -1,7 +1,7 @@
 //! The report: all that a renderer may see, and the document that is saved.
 
 use super::{
-    case::{Record, WrongKind},
+    case::{Outcome, Record, Rung, Subject, WrongKind},
     finding::{Consumer, Finding, Recommendation},
     pair::OrderedPair,
     snapshot::{Authenticity, Observation, Snapshot},
@@ -55,6 +55,69 @@ pub struct Report {
     pub worker_environment: Vec<String>,
     /// True when the run was cut short (Ctrl-C) and the report holds what was done until then.
     pub interrupted: bool,
+}
+
+/// How far a pair came on the ladder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standing<'a> {
+    /// Highest rung proven together with all rungs below it; `None` when not even the claims of rung 0 are known.
+    pub reached: Option<Rung>,
+    /// What stands in the way: the first failure on the lowest rung that has one, else the first clean refusal.
+    pub stopped_by: Option<&'a Record>,
+}
+
+impl Report {
+    /// How far `pair` came. A rung counts when something of it ran, nothing of it failed or was refused, and none of its
+    /// planned cases is missing; a rung without any record proves nothing and ends the climb, a rung that does not apply
+    /// is stepped over.
+    pub fn standing(&self, pair: OrderedPair) -> Standing<'_> {
+        let mine: Vec<&Record> = self.records.iter().filter(|r| r.case.subject == Subject::Pair(pair)).collect();
+        let mut reached = (self.snapshot.claims.get(pair).is_some()
+            || mine.iter().any(|r| r.case.rung == Rung::Advertised))
+        .then_some(Rung::Advertised);
+        let refused = |r: &Record| matches!(r.outcome, Outcome::Refused { .. });
+        for rung in Rung::LADDER {
+            let here: Vec<&Record> = mine.iter().copied().filter(|r| r.case.rung == rung).collect();
+            if here.iter().any(|r| r.outcome.is_failure() || refused(r)) {
+                break;
+            }
+            // A case that did not run in a shared round may have been run again alone.
+            let gap = here.iter().any(|missing| {
+                matches!(missing.outcome, Outcome::NotRun { .. })
+                    && !here.iter().any(|other| {
+                        other.outcome.ran()
+                            && other.case.mechanism == missing.case.mechanism
+                            && other.case.bytes == missing.case.bytes
+                            && other.case.offset == missing.case.offset
+                    })
+            });
+            let ran = here.iter().any(|r| r.outcome.ran());
+            let stepped_over = !here.is_empty() && !ran && !gap;
+            if rung == Rung::Advertised || stepped_over {
+                continue;
+            }
+            if gap || !ran {
+                break;
+            }
+            reached = Some(rung);
+        }
+        // Wrong data outranks a clean no, and is never hidden by a hole below it.
+        let lowest = |wanted: &dyn Fn(&Record) -> bool| {
+            mine.iter().copied().filter(|r| wanted(r)).min_by_key(|r| (r.case.rung, r.case.id))
+        };
+        Standing { reached, stopped_by: lowest(&|r| r.outcome.is_failure()).or_else(|| lowest(&refused)) }
+    }
+}
+
+/// Rates of the kernels and copies of one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bench {
+    /// Hardware, simulated or fault-injected.
+    pub authenticity: Authenticity,
+    /// The device, as PCI address or label, with its name.
+    pub device: String,
+    /// One per thing measured, in order.
+    pub rows: Vec<BenchRow>,
 }
 
 /// Planted kinds of wrong.

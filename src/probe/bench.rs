@@ -11,6 +11,7 @@ use crate::{
         measurement::{Measurement, Unit},
         report::BenchRow,
     },
+    stats,
     words::{Key, Role},
 };
 
@@ -60,7 +61,7 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
             }
         }
     }
-    let copy_rate = rates.first().map(|samples| middle(samples)).unwrap_or(0.0);
+    let copy_rate = rates.first().and_then(|samples| stats::median(samples)).unwrap_or(0.0);
     let method = "events, rows interleaved sample by sample";
     Ok(rows
         .iter()
@@ -81,10 +82,4 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
             }),
         })
         .collect())
-}
-
-fn middle(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }

@@ -1,0 +1,293 @@
+//! Reads profiles: those embedded in the binary, and a folder that overrides them.
+
+use super::{EngineProfile, ModelProfile};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Path below `profiles/` and text of every embedded profile; written by build.rs.
+const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/profiles.rs"));
+
+/// All engines and models.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profiles {
+    /// Engines.
+    pub engines: Vec<EngineProfile>,
+    /// Models.
+    pub models: Vec<ModelProfile>,
+}
+
+/// A profile that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The folder or a file in it cannot be read.
+    #[error("profiles: cannot read {path}: {error}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// The system's word.
+        error: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value outside the closed set.
+    #[error("{file}:{line}: {message}")]
+    Malformed {
+        /// File.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong and what is allowed.
+        message: String,
+    },
+    /// Well-formed, but it contradicts itself or its place.
+    #[error("{file}: {message}")]
+    Invalid {
+        /// File.
+        file: String,
+        /// What is wrong and what is allowed.
+        message: String,
+    },
+}
+
+/// A file of models.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFile {
+    #[serde(rename = "model")]
+    models: Vec<ModelProfile>,
+}
+
+impl Profiles {
+    /// The profiles inside the binary.
+    ///
+    /// # Errors
+    /// None in a released binary: a test parses them all.
+    pub fn embedded() -> Result<Self, ProfileError> {
+        let mut profiles = Profiles::default();
+        for (file, text) in EMBEDDED {
+            profiles.add(file, text)?;
+        }
+        Ok(profiles)
+    }
+
+    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`) taking the place of embedded
+    /// ones with the same id.
+    ///
+    /// # Errors
+    /// The first file that cannot be read or used, with its line where it has one.
+    pub fn with_folder(folder: &Path) -> Result<Self, ProfileError> {
+        let mut profiles = Self::embedded()?;
+        let mut files = Vec::new();
+        for kind in ["engines", "models"] {
+            let below = folder.join(kind);
+            if !below.is_dir() {
+                continue;
+            }
+            for entry in list(&below)? {
+                if entry.extension().is_some_and(|e| e == "toml") {
+                    files.push((kind, entry));
+                }
+            }
+        }
+        if files.is_empty() {
+            return Err(ProfileError::Invalid {
+                file: folder.display().to_string(),
+                message: "holds no engines/*.toml and no models/*.toml".to_string(),
+            });
+        }
+        files.sort();
+        for (kind, path) in files {
+            let text =
+                fs::read_to_string(&path).map_err(|error| ProfileError::Unreadable { path: path.clone(), error })?;
+            profiles.add_kind(kind, &path.display().to_string(), &text)?;
+        }
+        Ok(profiles)
+    }
+
+    /// SHA-256 of the embedded profiles, hex, for reports.
+    pub fn embedded_sha256() -> String {
+        use sha2::{Digest, Sha256};
+        let mut hash = Sha256::new();
+        for (file, text) in EMBEDDED {
+            hash.update(file.as_bytes());
+            hash.update([0]);
+            hash.update(text.as_bytes());
+            hash.update([0]);
+        }
+        hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// The engine called `id`; case does not matter.
+    pub fn engine(&self, id: &str) -> Option<&EngineProfile> {
+        self.engines.iter().find(|e| e.id.eq_ignore_ascii_case(id.trim()))
+    }
+
+    /// The model called `name`: id, OWNER/NAME, or NAME.
+    pub fn model(&self, name: &str) -> Option<&ModelProfile> {
+        self.models.iter().find(|m| m.is_called(name))
+    }
+
+    fn add(&mut self, file: &str, text: &str) -> Result<(), ProfileError> {
+        let kind = file.split('/').next().unwrap_or_default();
+        self.add_kind(kind, &format!("profiles/{file}"), text)
+    }
+
+    fn add_kind(&mut self, kind: &str, file: &str, text: &str) -> Result<(), ProfileError> {
+        match kind {
+            "engines" => {
+                let engine: EngineProfile = parse(file, text)?;
+                check_engine(file, &engine)?;
+                self.engines.retain(|old| old.id != engine.id);
+                self.engines.push(engine);
+            }
+            "models" => {
+                let loaded: ModelFile = parse(file, text)?;
+                for model in loaded.models {
+                    check_model(file, &model)?;
+                    self.models.retain(|old| old.id != model.id);
+                    self.models.push(model);
+                }
+            }
+            other => {
+                return Err(ProfileError::Invalid {
+                    file: file.to_string(),
+                    message: format!("'{other}' is no kind of profile (allowed: engines, models)"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
+    let unreadable = |error| ProfileError::Unreadable { path: folder.to_path_buf(), error };
+    fs::read_dir(folder).map_err(unreadable)?.map(|entry| entry.map(|e| e.path()).map_err(unreadable)).collect()
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ProfileError> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+        ProfileError::Malformed { file: file.to_string(), line, message: error.message().trim().replace('\n', "; ") }
+    })
+}
+
+fn check_engine(file: &str, engine: &EngineProfile) -> Result<(), ProfileError> {
+    let invalid = |message: String| ProfileError::Invalid { file: file.to_string(), message };
+    let stem = Path::new(file).file_stem().and_then(|s| s.to_str());
+    if stem != Some(engine.id.as_str()) {
+        return Err(invalid(format!("id '{}' is not the file's name", engine.id)));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for backend in &engine.backends {
+        if seen.contains(&backend.id.as_str()) {
+            return Err(invalid(format!("backend '{}' twice", backend.id)));
+        }
+        seen.push(&backend.id);
+        if !backend.by_default && backend.turn_on.is_empty() {
+            return Err(invalid(format!("backend '{}' is not on by default and has no turn-on", backend.id)));
+        }
+    }
+    let fallback = engine.backends.iter().any(|b| b.by_default && b.when.is_empty() && b.caps.is_empty());
+    if !fallback {
+        return Err(invalid(
+            "needs one backend that is on by default and has no preconditions, for all other hosts".to_string(),
+        ));
+    }
+    Ok(())
+}
+
+fn check_model(file: &str, model: &ModelProfile) -> Result<(), ProfileError> {
+    if model.hidden == Some(0) || model.layers == Some(0) {
+        return Err(ProfileError::Invalid {
+            file: file.to_string(),
+            message: format!("model '{}': a size of 0 (leave the key out when it is unknown)", model.id),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_profiles_parse() {
+        let profiles = Profiles::embedded().unwrap();
+        assert!(profiles.engine("vllm").is_some());
+        assert!(profiles.engine("SGLang").is_some());
+        assert_eq!(profiles.model("zai-org/GLM-5.2-FP8").unwrap().hidden, Some(6144));
+        assert_eq!(profiles.model("glm-5.2").unwrap().all_reduces, Some(157));
+        assert_eq!(profiles.model("mistral-large-3").unwrap().hidden, None);
+        assert_eq!(Profiles::embedded_sha256().len(), 64);
+    }
+
+    #[test]
+    fn no_name_means_two_models() {
+        let profiles = Profiles::embedded().unwrap();
+        for model in &profiles.models {
+            for name in model.names() {
+                let callers: Vec<&str> =
+                    profiles.models.iter().filter(|m| m.is_called(name)).map(|m| m.id.as_str()).collect();
+                assert_eq!(callers, [model.id.as_str()], "{name}");
+            }
+        }
+    }
+
+    /// 2 x layers + 1, or blocks + 1 where a block has one mixer (facts: data.md 4.1).
+    #[test]
+    fn reductions_follow_from_layers() {
+        for model in Profiles::embedded().unwrap().models {
+            if let (Some(layers), Some(count)) = (model.layers, model.all_reduces) {
+                assert!(count == 2 * layers + 1 || count == layers + 1, "{}: {count} for {layers}", model.id);
+            }
+        }
+    }
+
+    fn broken(text: &str) -> String {
+        Profiles::default().add("models/own.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_broken_profile_names_file_line_and_what_is_allowed() {
+        let good = "[[model]]\nid = \"a\"\nrepositories = []\nsource = \"s\"\nchecked = \"2026-01-01\"\n";
+        let unknown = broken(&format!("{good}hiden = 4096\n"));
+        assert!(unknown.starts_with("profiles/models/own.toml:6: "), "{unknown}");
+        assert!(unknown.contains("hiden") && unknown.contains("hidden"), "{unknown}");
+        let kind = broken(&format!("{good}activation = \"fp4\"\n"));
+        assert!(kind.starts_with("profiles/models/own.toml:6: "), "{kind}");
+        assert!(kind.contains("bf16"), "{kind}");
+        let syntax = broken("[[model]]\nid = \n");
+        assert!(syntax.starts_with("profiles/models/own.toml:2: "), "{syntax}");
+        let zero = broken(&format!("{good}hidden = 0\n"));
+        assert!(zero.contains("unknown"), "{zero}");
+    }
+
+    #[test]
+    fn a_condition_outside_the_set_is_refused_with_its_line() {
+        let (_, vllm) = EMBEDDED.iter().find(|(file, _)| *file == "engines/vllm.toml").unwrap();
+        let wrong = vllm.replacen("{ world-size =", "{ world-sizes =", 1);
+        let place = vllm.find("{ world-size =").unwrap();
+        let line = vllm[..place].lines().count();
+        let error = Profiles::default().add("engines/vllm.toml", &wrong).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("profiles/engines/vllm.toml:{line}: ")), "{error}");
+        assert!(error.contains("full-nvlink-above"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_overrides_by_id() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
+        fs::write(
+            folder.path().join("models/mine.toml"),
+            "[[model]]\nid = \"glm-5.2\"\nrepositories = []\nhidden = 8\nsource = \"mine\"\nchecked = \"2026-01-01\"\n",
+        )
+        .unwrap();
+        let profiles = Profiles::with_folder(folder.path()).unwrap();
+        assert_eq!(profiles.model("glm-5.2").unwrap().hidden, Some(8));
+        assert!(profiles.model("qwen3-8b").is_some());
+        let empty = tempfile::tempdir().unwrap();
+        assert!(Profiles::with_folder(empty.path()).is_err());
+    }
+}

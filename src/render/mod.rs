@@ -1,0 +1,19 @@
+//! A report, a snapshot or a recommendation as bytes. This floor knows how things look and nothing of how they came
+//! about: it reads the model, never a clock, the environment or a device, and it writes to the writer that it is given.
+//!
+//! All text goes through one page, which makes foreign text harmless and fits it to the width; colour only repeats
+//! what a word already says.
+
+pub mod bench;
+mod evidence;
+pub mod json;
+pub mod map;
+mod matrix;
+mod outcomes;
+mod page;
+pub mod recommend;
+pub mod selftest;
+pub mod terminal;
+mod tree;
+
+pub use page::{Options, clean};

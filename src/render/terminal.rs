@@ -1,0 +1,396 @@
+//! The report of `qualify` for a tired person: what is wrong, why, what to do next; then the tables that show it; then
+//! what was not tested. A healthy host gets a short page, because nothing on it needs reading twice.
+
+use super::{
+    evidence,
+    map::{host_words, recorded_words},
+    outcomes,
+    page::{Options, Page, Tone, banner, count, cut, grouped, pad, pairs_in_words},
+    recommend,
+};
+use crate::model::{
+    case::{Outcome, WrongKind},
+    finding::{Confidence, ConsumerState, Finding, Judgement, Severity},
+    report::{Gap, Grading, Report},
+};
+use std::{
+    cmp::Reverse,
+    io::{self, Write},
+};
+
+/// What became of the report file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saved {
+    /// Written there.
+    To(String),
+    /// Nobody wanted one.
+    NotAsked,
+    /// Could not be written, and why.
+    Failed(String),
+}
+
+/// What the command knows and the report does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closing {
+    /// Show where the time went.
+    pub timings: bool,
+    /// What became of the report file.
+    pub saved: Saved,
+}
+
+/// Writes `report` as text.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(report: &Report, closing: &Closing, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(out, options);
+    let page = &mut page;
+    head(report, page)?;
+    outcomes::pair_matrix(report, page)?;
+    outcomes::mechanisms(report, page)?;
+    consumers(report, page)?;
+    causes(report, page)?;
+    evidence::write(report, page)?;
+    recommendations(report, page)?;
+    coverage(report, page)?;
+    if closing.timings {
+        timings(report, page)?;
+    }
+    last_line(report, closing, page)
+}
+
+fn tone_of(grading: Grading) -> Tone {
+    match grading {
+        Grading::Pass => Tone::Good,
+        Grading::Warn | Grading::Inconclusive => Tone::Doubt,
+        Grading::Fail => Tone::Bad,
+    }
+}
+
+fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let mark = banner(report.authenticity).or_else(|| banner(report.snapshot.authenticity));
+    if let Some((word, meaning)) = mark {
+        page.labelled(Tone::Bad, &format!("{word}: "), Tone::Strong, meaning)?;
+    }
+    if report.interrupted {
+        page.labelled(
+            Tone::Doubt,
+            "CUT SHORT: ",
+            Tone::Plain,
+            "the run was interrupted; this is what was done until then.",
+        )?;
+    }
+    let verdict = &report.verdict;
+    let word = verdict.grading.word();
+    let width = word.len().max(5) + 2;
+    let tone = tone_of(verdict.grading);
+    page.labelled(tone, &pad(word, width), Tone::Strong, &verdict.headline)?;
+    page.labelled(Tone::Plain, &pad("cause", width), Tone::Plain, &verdict.cause)?;
+    page.labelled(Tone::Plain, &pad("next", width), Tone::Plain, &verdict.next)?;
+    page.labelled(Tone::Faint, &pad("where", width), Tone::Faint, &host_line(report))
+}
+
+fn host_line(report: &Report) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for gpu in &report.snapshot.gpus {
+        let name = gpu.name.known().map_or_else(|| "GPU of unknown name".to_string(), |n| cut(n, 48));
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
+            Some((_, number)) => *number += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    let gpus: Vec<String> = kinds.iter().map(|(name, number)| format!("{number} x {name}")).collect();
+    let gpus = if gpus.is_empty() { "no NVIDIA GPU".to_string() } else { gpus.join(", ") };
+    let mut line = format!("{}; {gpus}", host_words(&report.snapshot));
+    if !report.snapshot.gpus.is_empty() {
+        line.push_str(&format!("; fabric {}", report.snapshot.topology.class));
+    }
+    if let Some(recorded) = recorded_words(&report.snapshot) {
+        line.push_str(&format!("; {recorded}"));
+    }
+    line
+}
+
+fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    if report.consumers.is_empty() {
+        return Ok(());
+    }
+    page.heading("Who may rely on it")?;
+    let names = report.consumers.iter().map(|c| cut(&c.name, 36).chars().count()).max().unwrap_or(0);
+    for state in [ConsumerState::Vetoed, ConsumerState::Unproven, ConsumerState::Proven, ConsumerState::NotApplicable] {
+        let (mark, tone) = match state {
+            ConsumerState::Vetoed => ("x", Tone::Bad),
+            ConsumerState::Unproven => ("?", Tone::Doubt),
+            ConsumerState::Proven => ("+", Tone::Good),
+            ConsumerState::NotApplicable => ("-", Tone::Faint),
+        };
+        for one in report.consumers.iter().filter(|c| c.state == state) {
+            let label = format!("  {mark} {}  ", pad(&cut(&one.name, 36), names));
+            page.labelled(tone, &label, Tone::Plain, &one.sentence)?;
+        }
+    }
+    Ok(())
+}
+
+fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let of = |judgement: Judgement| -> Vec<&Finding> {
+        let mut list: Vec<&Finding> = report.findings.iter().filter(|f| f.judgement == judgement).collect();
+        list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
+        list
+    };
+    let (held, open, cleared) = (of(Judgement::Indicted), of(Judgement::CannotTell), of(Judgement::Cleared));
+    if held.is_empty() && open.is_empty() && cleared.is_empty() {
+        return Ok(());
+    }
+    if held.is_empty() && open.is_empty() {
+        page.blank()?;
+        return page.labelled(Tone::Good, "Causes cleared: ", Tone::Plain, &titles(&cleared));
+    }
+    page.heading("Causes")?;
+    for (position, finding) in held.iter().enumerate() {
+        indicted(report, position + 1, finding, page)?;
+    }
+    for finding in open {
+        page.labelled(
+            Tone::Doubt,
+            "  cannot tell: ",
+            Tone::Plain,
+            &format!("{}: {}", cut(&finding.title, 80), finding.because),
+        )?;
+        if let Some(test) = &finding.next_test {
+            page.labelled(Tone::Plain, "    to tell: ", Tone::Plain, test)?;
+        }
+    }
+    if !cleared.is_empty() {
+        page.labelled(Tone::Good, "  cleared: ", Tone::Plain, &titles(&cleared))?;
+    }
+    Ok(())
+}
+
+fn titles(findings: &[&Finding]) -> String {
+    let list: Vec<String> = findings.iter().map(|f| cut(&f.title, 60)).collect();
+    list.join("; ")
+}
+
+fn indicted(report: &Report, number: usize, finding: &Finding, page: &mut Page<'_>) -> io::Result<()> {
+    let severity = match finding.severity {
+        Severity::Critical => "critical",
+        Severity::Warning => "warning",
+        Severity::Info => "for information",
+    };
+    let confidence = match finding.confidence {
+        Confidence::Established => "established by test",
+        Confidence::Probable => "probable",
+        Confidence::Possible => "possible",
+    };
+    let tone = match finding.severity {
+        Severity::Critical => Tone::Bad,
+        Severity::Warning => Tone::Doubt,
+        Severity::Info => Tone::Plain,
+    };
+    page.labelled(
+        tone,
+        &format!("  {number}. "),
+        Tone::Strong,
+        &format!("{} ({severity}, {confidence})", cut(&finding.title, 120)),
+    )?;
+    let mut place = Vec::new();
+    if !finding.pairs.is_empty() {
+        let tested = report.tested_gpus.len();
+        let all = tested * tested.saturating_sub(1);
+        place.push(pairs_in_words(&finding.pairs, all));
+    }
+    if !finding.gpus.is_empty() {
+        let list: Vec<String> = finding.gpus.iter().map(|g| format!("GPU{g}")).collect();
+        place.push(list.join(" "));
+    }
+    if place.is_empty() {
+        place.push("the whole host".to_string());
+    }
+    page.labelled(Tone::Faint, "     where   ", Tone::Plain, &place.join("; "))?;
+    page.labelled(Tone::Faint, "     why     ", Tone::Plain, &finding.because)?;
+    let mut label = "     seen    ";
+    for evidence in &finding.evidence {
+        page.labelled(Tone::Faint, label, Tone::Plain, evidence)?;
+        label = "             ";
+    }
+    let mut label = "     fix     ";
+    for fix in &finding.fix {
+        page.labelled(Tone::Faint, label, Tone::Strong, fix)?;
+        label = "             ";
+    }
+    if let Some(test) = &finding.next_test {
+        page.labelled(Tone::Faint, "     proof   ", Tone::Plain, test)?;
+    }
+    Ok(())
+}
+
+fn recommendations(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    if report.recommendations.is_empty() {
+        return Ok(());
+    }
+    page.heading("Launch settings")?;
+    for one in &report.recommendations {
+        let label = format!("  {}  ", cut(&one.engine, 16));
+        page.labelled(Tone::Strong, &label, Tone::Plain, &one.backend_name)?;
+        let indent = " ".repeat(label.chars().count());
+        let settings = recommend::in_one_line(one);
+        if !settings.is_empty() {
+            page.labelled(Tone::Plain, &indent, Tone::Plain, &settings)?;
+        }
+        for caveat in &one.caveats {
+            page.labelled(Tone::Doubt, &format!("{indent}! "), Tone::Plain, caveat)?;
+        }
+    }
+    page.labelled(
+        Tone::Faint,
+        "  reasons and sizes: ",
+        Tone::Faint,
+        "peerproof recommend --engine ENGINE --model MODEL",
+    )
+}
+
+fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let coverage = &report.coverage;
+    let sum = |gaps: &[Gap]| gaps.iter().map(|g| g.cases as usize).sum::<usize>();
+    let (missing, absent) = (sum(&coverage.not_run), sum(&coverage.not_applicable));
+    page.heading("Coverage")?;
+    let tone = if missing > 0 || coverage.ran == 0 { Tone::Doubt } else { Tone::Plain };
+    let mut line =
+        format!("{} planned, {} ran, {missing} not run", count(coverage.planned as usize, "case"), coverage.ran);
+    if absent > 0 {
+        line.push_str(&format!(", {absent} do not exist here"));
+    }
+    page.text(2, tone, &line)?;
+    for (word, tone, gaps) in
+        [("not run", Tone::Doubt, &coverage.not_run), ("does not exist here", Tone::Faint, &coverage.not_applicable)]
+    {
+        for gap in gaps {
+            page.labelled(
+                tone,
+                &format!("  {word}: "),
+                Tone::Plain,
+                &format!("{} ({})", gap.reason, count(gap.cases as usize, "case")),
+            )?;
+        }
+    }
+    if !coverage.left_out.is_empty() {
+        page.labelled(Tone::Faint, "  left out: ", Tone::Plain, &coverage.left_out.join("; "))?;
+    }
+    if !report.snapshot.environment.is_empty() {
+        let set: Vec<String> = report
+            .snapshot
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{}={}", cut(name, 48), cut(value, 48)))
+            .collect();
+        page.labelled(Tone::Faint, "  environment as found: ", Tone::Plain, &set.join(" "))?;
+    }
+    if let Some(rate) = coverage.seen_fault_rate {
+        page.text(
+            2,
+            Tone::Plain,
+            &format!("smallest fault rate that would be seen (95%): {}, worst case", share_of_attempts(rate)),
+        )?;
+    }
+    match &report.selftest {
+        None => page.text(2, Tone::Doubt, "selftest: not run, so the checker itself was not seen to fail"),
+        Some(selftest) => {
+            let found = selftest.plants.iter().filter(|p| p.found()).count();
+            let tone = if selftest.passed() { Tone::Good } else { Tone::Bad };
+            let mut line = format!("selftest: {found} of {} named", count(selftest.plants.len(), "plant"));
+            if !selftest.passed() {
+                let word = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
+                for plant in selftest.plants.iter().filter(|p| !p.found()) {
+                    let (planted, reported) = (word(plant.planted), word(plant.reported));
+                    line.push_str(&format!("; {planted} was reported as {reported}"));
+                }
+                line.push_str("; do not trust what this report passes");
+            }
+            page.text(2, tone, &line)
+        }
+    }
+}
+
+/// A share of all attempts: percent, or one in so many where percent would need zeros.
+fn share_of_attempts(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 10.0 {
+        format!("{percent:.0}% of attempts")
+    } else if percent >= 0.1 {
+        format!("{percent:.1}% of attempts")
+    } else if share > 0.0 {
+        format!("1 in {} attempts", grouped((1.0 / share) as u64))
+    } else {
+        format!("{share} of attempts")
+    }
+}
+
+fn timings(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    page.heading("Where the time went")?;
+    let name = |text: &str| cut(text, 48);
+    let widest = report
+        .timings_ms
+        .iter()
+        .map(|(phase, _)| name(phase).chars().count())
+        .chain(["whole run".len()])
+        .max()
+        .unwrap_or(0);
+    for (phase, took) in &report.timings_ms {
+        let row = format!("  {}  {took:>9.0} ms", pad(&name(phase), widest));
+        page.line(&[(Tone::Plain, &row)])?;
+    }
+    let row = format!("  {}  {:>9.0} ms", pad("whole run", widest), report.took_ms);
+    page.line(&[(Tone::Strong, &row)])
+}
+
+fn last_line(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Result<()> {
+    let (tone, file) = match &closing.saved {
+        Saved::To(path) => (Tone::Plain, path.clone()),
+        Saved::NotAsked => (Tone::Faint, "no file was asked for".to_string()),
+        Saved::Failed(reason) => (Tone::Bad, format!("could not be written, which changes no verdict: {reason}")),
+    };
+    page.blank()?;
+    page.labelled(Tone::Plain, "report file  ", tone, &file)?;
+    let grading = report.verdict.grading;
+    page.labelled(tone_of(grading), &format!("exit code {}  ", grading.exit_code()), Tone::Plain, &why(report))
+}
+
+/// Why the run ends with its exit code, in words that are true of this run.
+fn why(report: &Report) -> String {
+    match report.verdict.grading {
+        Grading::Pass => "PASS: all that applies passed".to_string(),
+        Grading::Warn => "WARN: no wrong data was seen, something else is not as it should be".to_string(),
+        Grading::Inconclusive if report.coverage.ran == 0 => "INCONCLUSIVE: nothing was tested".to_string(),
+        Grading::Inconclusive if report.interrupted => {
+            "INCONCLUSIVE: interrupted before the end, nothing wrong seen until then".to_string()
+        }
+        Grading::Inconclusive => "INCONCLUSIVE: not all that was planned could be judged".to_string(),
+        Grading::Fail => {
+            let any = |test: &dyn Fn(&Outcome) -> bool| report.records.iter().any(|r| test(&r.outcome));
+            let seen: Vec<&str> = [
+                (any(&|o| o.corruption().is_some()), "wrong data"),
+                (any(&|o| matches!(o, Outcome::Faulted { .. })), "a failed driver call"),
+                (any(&|o| matches!(o, Outcome::TimedOut { .. })), "a hang"),
+                (any(&|o| matches!(o, Outcome::Died { .. })), "a dead worker"),
+            ]
+            .iter()
+            .filter(|(found, _)| *found)
+            .map(|(_, word)| *word)
+            .collect();
+            if seen.is_empty() { "FAIL: see the verdict".to_string() } else { format!("FAIL: {}", seen.join(", ")) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_keep_a_digit_that_is_not_zero() {
+        assert_eq!(share_of_attempts(0.632), "63% of attempts");
+        assert_eq!(share_of_attempts(0.03), "3.0% of attempts");
+        assert_eq!(share_of_attempts(3.0e-6), "1 in 333,333 attempts");
+    }
+}
