@@ -8,7 +8,9 @@
 //! | 0 | [`model`] | the nouns; serde only |
 //! | 1 | [`stats`] | order statistics of samples and the doubts they raise |
 //! | 1 | [`profile`] | engines and models as data |
+//! | 3 | [`diagnose`] | records to findings, consumers, coverage, verdict |
 
+pub mod diagnose;
 pub mod model;
 pub mod profile;
 pub mod stats;
