@@ -13,11 +13,18 @@ fn main() -> io::Result<()> {
     files.sort();
     let mut list = String::from("&[\n");
     for file in &files {
-        let name = file.strip_prefix(&root).map_err(io::Error::other)?.to_string_lossy().replace('\\', "/");
+        let name = file
+            .strip_prefix(&root)
+            .map_err(io::Error::other)?
+            .to_string_lossy()
+            .replace('\\', "/");
         list.push_str(&format!("    ({name:?}, include_str!({file:?})),\n"));
     }
     list.push_str("]\n");
-    fs::write(PathBuf::from(variable("OUT_DIR")?).join("profiles.rs"), list)
+    fs::write(
+        PathBuf::from(variable("OUT_DIR")?).join("profiles.rs"),
+        list,
+    )
 }
 
 /// Collects the TOML files below `folder`; each folder is watched, so that a new file is seen.

@@ -61,10 +61,20 @@ pub struct SpawnError {
 impl Child {
     /// Starts this binary with `arguments`; `environment` sets (`Some`) or removes (`None`) variables over what this
     /// process has.
-    pub fn spawn(arguments: &[String], environment: &[(String, Option<String>)]) -> Result<Child, SpawnError> {
-        let binary = std::env::current_exe().map_err(|error| SpawnError { what: "find this binary", error })?;
+    pub fn spawn(
+        arguments: &[String],
+        environment: &[(String, Option<String>)],
+    ) -> Result<Child, SpawnError> {
+        let binary = std::env::current_exe().map_err(|error| SpawnError {
+            what: "find this binary",
+            error,
+        })?;
         let mut command = Command::new(binary);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         for (name, value) in environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -72,7 +82,10 @@ impl Child {
             };
         }
         process::die_with_parent(&mut command);
-        let mut process = command.spawn().map_err(|error| SpawnError { what: "start a worker", error })?;
+        let mut process = command.spawn().map_err(|error| SpawnError {
+            what: "start a worker",
+            error,
+        })?;
         let (sender, lines) = mpsc::channel();
         if let Some(output) = process.stdout.take() {
             std::thread::spawn(move || {
@@ -98,7 +111,12 @@ impl Child {
             });
         }
         let input = process.stdin.take();
-        Ok(Child { process, input, lines, stderr })
+        Ok(Child {
+            process,
+            input,
+            lines,
+            stderr,
+        })
     }
 
     /// Process id.
@@ -108,9 +126,14 @@ impl Child {
 
     /// Sends one message.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), ReceiveError> {
-        let mut line = serde_json::to_string(message).map_err(|e| ReceiveError::Garbled(e.to_string()))?;
+        let mut line =
+            serde_json::to_string(message).map_err(|e| ReceiveError::Garbled(e.to_string()))?;
         line.push('\n');
-        let sent = self.input.as_mut().map(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()));
+        let sent = self.input.as_mut().map(|input| {
+            input
+                .write_all(line.as_bytes())
+                .and_then(|()| input.flush())
+        });
         match sent {
             Some(Ok(())) => Ok(()),
             _ => Err(ReceiveError::Ended(self.how_ended())),
@@ -126,13 +149,18 @@ impl Child {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left.min(SLICE)) {
                 Ok(Ok(line)) => {
-                    return serde_json::from_str(&line)
-                        .map_err(|error| ReceiveError::Garbled(format!("{error}: {}", cut(&line))));
+                    return serde_json::from_str(&line).map_err(|error| {
+                        ReceiveError::Garbled(format!("{error}: {}", cut(&line)))
+                    });
                 }
                 Ok(Err(error)) => return Err(ReceiveError::Garbled(error.to_string())),
-                Err(mpsc::RecvTimeoutError::Timeout) if left.is_zero() => return Err(ReceiveError::TimedOut),
+                Err(mpsc::RecvTimeoutError::Timeout) if left.is_zero() => {
+                    return Err(ReceiveError::TimedOut);
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(ReceiveError::Ended(self.how_ended())),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(ReceiveError::Ended(self.how_ended()));
+                }
             }
         }
     }
@@ -183,8 +211,14 @@ impl Child {
                 (None, None) => "unknown status".to_string(),
             },
         };
-        let last = self.stderr.lock().ok().and_then(|kept| kept.back().cloned());
-        last.map_or(how.clone(), |line| format!("{how}; last words: {}", cut(&line)))
+        let last = self
+            .stderr
+            .lock()
+            .ok()
+            .and_then(|kept| kept.back().cloned());
+        last.map_or(how.clone(), |line| {
+            format!("{how}; last words: {}", cut(&line))
+        })
     }
 }
 

@@ -13,9 +13,11 @@
 //! | 1 | [`ffi`] | foreign functions; the only `unsafe` |
 //! | 1 | [`gpu`] | safe use of the CUDA driver |
 //! | 2 | [`probe`] | from a snapshot to records |
+//! | 3 | [`diagnose`] | from records to findings and a verdict |
 //! | 3 | [`render`] | from a report to bytes |
 
 pub mod child;
+pub mod diagnose;
 pub mod ffi;
 pub mod gpu;
 pub mod model;

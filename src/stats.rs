@@ -75,7 +75,12 @@ pub fn outliers(samples: &[f64]) -> Vec<usize> {
         return Vec::new();
     }
     let limit = OUTLIER_SCORE * MAD_TO_SIGMA * deviation;
-    samples.iter().enumerate().filter(|(_, s)| s.is_finite() && (*s - middle).abs() > limit).map(|(i, _)| i).collect()
+    samples
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| s.is_finite() && (*s - middle).abs() > limit)
+        .map(|(i, _)| i)
+        .collect()
 }
 
 /// Doubts about a list of samples, as sentences for a measurement's caveats; empty when there are none.
@@ -83,7 +88,11 @@ pub fn caveats(samples: &[f64]) -> Vec<String> {
     let finite = sorted(samples).len();
     let mut doubts = Vec::new();
     if finite < samples.len() {
-        doubts.push(format!("{} of {} samples are not numbers", samples.len() - finite, samples.len()));
+        doubts.push(format!(
+            "{} of {} samples are not numbers",
+            samples.len() - finite,
+            samples.len()
+        ));
     }
     if finite == 0 {
         doubts.push("no samples".to_string());
@@ -99,7 +108,10 @@ pub fn caveats(samples: &[f64]) -> Vec<String> {
         many => doubts.push(format!("{} of {finite} samples are outliers", many.len())),
     }
     if let Some(wide) = spread(samples).filter(|s| *s > WIDE_SPREAD) {
-        doubts.push(format!("samples spread over {:.0}% of the median", wide * 100.0));
+        doubts.push(format!(
+            "samples spread over {:.0}% of the median",
+            wide * 100.0
+        ));
     }
     doubts
 }

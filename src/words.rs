@@ -86,7 +86,11 @@ impl Key {
 const CHECK: u64 = 0xb5_c96d;
 const INDEX_SHIFT: u32 = 24;
 const OFFSET: u64 = 0x9e37_79b9_7f4a_7c15;
-const ROUNDS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
+const ROUNDS: [u64; 3] = [
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xd6e8_feb8_6659_fd93,
+];
 
 fn fold(value: u64, round: u64) -> u64 {
     let product = value.wrapping_mul(round);
@@ -117,7 +121,9 @@ pub fn origin(bytes: [u8; 16]) -> Option<(u64, u64)> {
 /// `bytes` bytes of the stream of `key` from unit `first` on: what `peerproof_fill` writes.
 pub fn stream(key: u64, first: u64, bytes: usize) -> Vec<u8> {
     let units = bytes.div_ceil(UNIT as usize) as u64;
-    let mut all: Vec<u8> = (first..first + units).flat_map(|index| unit(key, index)).collect();
+    let mut all: Vec<u8> = (first..first + units)
+        .flat_map(|index| unit(key, index))
+        .collect();
     all.truncate(bytes);
     all
 }
@@ -127,7 +133,14 @@ mod tests {
     use super::*;
 
     fn key(attempt: u16, role: Role) -> Key {
-        Key { run: 0x12_3456, source: 2, destination: 5, mechanism: 3, attempt, role }
+        Key {
+            run: 0x12_3456,
+            source: 2,
+            destination: 5,
+            mechanism: 3,
+            attempt,
+            role,
+        }
     }
 
     #[test]
@@ -145,18 +158,44 @@ mod tests {
     fn masks_select_their_fields() {
         let base = key(1, Role::Payload).pack();
         assert_eq!((base ^ key(2, Role::Poison).pack()) & Key::TRANSFER_MASK, 0);
-        assert_ne!((base ^ Key { source: 3, ..key(1, Role::Payload) }.pack()) & Key::TRANSFER_MASK, 0);
+        assert_ne!(
+            (base
+                ^ Key {
+                    source: 3,
+                    ..key(1, Role::Payload)
+                }
+                .pack())
+                & Key::TRANSFER_MASK,
+            0
+        );
         assert_eq!(base & Key::RUN_MASK, 0x12_3456 << 40);
     }
 
     #[test]
     fn neighbours_and_roles_differ_in_many_bits() {
-        let distance = |x: [u8; 16], y: [u8; 16]| (u128::from_le_bytes(x) ^ u128::from_le_bytes(y)).count_ones();
+        let distance = |x: [u8; 16], y: [u8; 16]| {
+            (u128::from_le_bytes(x) ^ u128::from_le_bytes(y)).count_ones()
+        };
         let packed = key(1, Role::Payload).pack();
         for index in 0..4096 {
-            assert!(distance(unit(packed, index), unit(packed, index + 1)) > 20, "index {index}");
-            assert!(distance(unit(packed, index), unit(key(1, Role::Poison).pack(), index)) > 20, "index {index}");
-            assert!(distance(unit(packed, index), unit(key(2, Role::Payload).pack(), index)) > 20, "index {index}");
+            assert!(
+                distance(unit(packed, index), unit(packed, index + 1)) > 20,
+                "index {index}"
+            );
+            assert!(
+                distance(
+                    unit(packed, index),
+                    unit(key(1, Role::Poison).pack(), index)
+                ) > 20,
+                "index {index}"
+            );
+            assert!(
+                distance(
+                    unit(packed, index),
+                    unit(key(2, Role::Payload).pack(), index)
+                ) > 20,
+                "index {index}"
+            );
             for plain in [[0; 16], [0xff; 16]] {
                 assert!(distance(unit(packed, index), plain) > 20, "index {index}");
             }
@@ -170,7 +209,9 @@ mod tests {
         for _ in 0..200_000 {
             let mut bytes = [0u8; 16];
             for byte in &mut bytes {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 *byte = (state >> 56) as u8;
             }
             named += usize::from(origin(bytes).is_some());

@@ -8,7 +8,9 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream,
+};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// A driver call that did not answer CUDA_SUCCESS.
@@ -132,26 +134,38 @@ impl HostMemory {
     /// Copies out `out.len()` bytes from `offset`; false when out of range. A device may write meanwhile: the bytes are
     /// then any mixture, as with every DMA target.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
-        let Some(end) = offset.checked_add(out.len()) else { return false };
+        let Some(end) = offset.checked_add(out.len()) else {
+            return false;
+        };
         if end > self.bytes {
             return false;
         }
         // SAFETY: the range lies inside the allocation, which lives as long as `self`; `out` is ours.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.pointer.cast::<u8>().add(offset), out.as_mut_ptr(), out.len());
+            std::ptr::copy_nonoverlapping(
+                self.pointer.cast::<u8>().add(offset),
+                out.as_mut_ptr(),
+                out.len(),
+            );
         }
         true
     }
 
     /// Copies `data` to `offset`; false when out of range.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> bool {
-        let Some(end) = offset.checked_add(data.len()) else { return false };
+        let Some(end) = offset.checked_add(data.len()) else {
+            return false;
+        };
         if end > self.bytes {
             return false;
         }
         // SAFETY: the range lies inside the allocation, and `data` cannot overlap memory of the driver.
         unsafe {
-            std::ptr::copy_nonoverlapping(data.as_ptr(), self.pointer.cast::<u8>().add(offset), data.len());
+            std::ptr::copy_nonoverlapping(
+                data.as_ptr(),
+                self.pointer.cast::<u8>().add(offset),
+                data.len(),
+            );
         }
         true
     }
@@ -162,7 +176,13 @@ impl HostMemory {
             return false;
         }
         // SAFETY: aligned (the allocation is page aligned) and in range; atomics may be made on shared memory.
-        let word = unsafe { &*self.pointer.cast::<u8>().add(offset).cast::<std::sync::atomic::AtomicU32>() };
+        let word = unsafe {
+            &*self
+                .pointer
+                .cast::<u8>()
+                .add(offset)
+                .cast::<std::sync::atomic::AtomicU32>()
+        };
         word.store(value, std::sync::atomic::Ordering::Release);
         true
     }
@@ -312,15 +332,24 @@ impl Driver {
     /// Finds, opens and initialises the driver.
     pub fn load() -> Result<Result<Driver, DriverError>, LoadError> {
         let library = sys_library::open().ok_or(LoadError::NotFound)?;
-        let factor = sys_library::symbol::<unsafe extern "C" fn() -> u32>(library, "peerproof_simulated\0");
-        let injected = sys_library::symbol::<unsafe extern "C" fn() -> u32>(library, "peerproof_fault_injected\0");
+        let factor =
+            sys_library::symbol::<unsafe extern "C" fn() -> u32>(library, "peerproof_simulated\0");
+        let injected = sys_library::symbol::<unsafe extern "C" fn() -> u32>(
+            library,
+            "peerproof_fault_injected\0",
+        );
         let marker = match (factor, injected) {
             // SAFETY: the marker takes nothing and returns a number.
-            (Some(factor), _) => Marker::Simulated { deadline_factor: unsafe { factor() }.max(1) },
+            (Some(factor), _) => Marker::Simulated {
+                deadline_factor: unsafe { factor() }.max(1),
+            },
             (None, Some(_)) => Marker::FaultInjected,
             (None, None) => Marker::None,
         };
-        let driver = Driver { table: Table::load(library)?, marker };
+        let driver = Driver {
+            table: Table::load(library)?,
+            marker,
+        };
         Ok(call!(driver.cuInit(0)).map(|()| driver))
     }
 
@@ -338,7 +367,9 @@ impl Driver {
         let named = unsafe { (self.table.cuGetErrorName)(code, &mut text) } == 0 && !text.is_null();
         let name = if named {
             // SAFETY: a NUL-terminated static string of the driver.
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned()
         } else {
             "unknown to this driver".to_string()
         };
@@ -366,13 +397,15 @@ impl Driver {
     /// Product name.
     pub fn device_name(&self, device: i32) -> Result<String, DriverError> {
         let mut text = [0u8; 256];
-        call!(self.cuDeviceGetName(text.as_mut_ptr().cast(), 255, device)).map(|()| until_nul(&text))
+        call!(self.cuDeviceGetName(text.as_mut_ptr().cast(), 255, device))
+            .map(|()| until_nul(&text))
     }
 
     /// PCI address as the driver words it.
     pub fn device_pci(&self, device: i32) -> Result<String, DriverError> {
         let mut text = [0u8; 64];
-        call!(self.cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 63, device)).map(|()| until_nul(&text))
+        call!(self.cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 63, device))
+            .map(|()| until_nul(&text))
     }
 
     /// UUID bytes.
@@ -400,9 +433,15 @@ impl Driver {
     }
 
     /// A P2P attribute by its CUdevice_P2PAttribute number (1 rank, 2 access, 3 native atomics).
-    pub fn p2p_attribute(&self, attribute: i32, source: i32, destination: i32) -> Result<i32, DriverError> {
+    pub fn p2p_attribute(
+        &self,
+        attribute: i32,
+        source: i32,
+        destination: i32,
+    ) -> Result<i32, DriverError> {
         let mut value = 0;
-        call!(self.cuDeviceGetP2PAttribute(&mut value, attribute, source, destination)).map(|()| value)
+        call!(self.cuDeviceGetP2PAttribute(&mut value, attribute, source, destination))
+            .map(|()| value)
     }
 
     /// Retains the device's primary context.
@@ -466,7 +505,13 @@ impl Driver {
     }
 
     /// Queues a copy between any two addresses; the driver infers the direction.
-    pub fn copy(&self, to: Address, from: Address, bytes: u64, stream: StreamHandle) -> Result<(), DriverError> {
+    pub fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<(), DriverError> {
         call!(self.cuMemcpyAsync(to.0, from.0, bytes as usize, stream.0))
     }
 
@@ -482,7 +527,13 @@ impl Driver {
     }
 
     /// Queues a byte fill.
-    pub fn set_bytes(&self, to: Address, value: u8, bytes: u64, stream: StreamHandle) -> Result<(), DriverError> {
+    pub fn set_bytes(
+        &self,
+        to: Address,
+        value: u8,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<(), DriverError> {
         call!(self.cuMemsetD8Async(to.0, value, bytes as usize, stream.0))
     }
 
@@ -519,7 +570,11 @@ impl Driver {
     }
 
     /// Records it in `stream`.
-    pub fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError> {
+    pub fn event_record(
+        &self,
+        event: EventHandle,
+        stream: StreamHandle,
+    ) -> Result<(), DriverError> {
         call!(self.cuEventRecord(event.0, stream.0))
     }
 
@@ -529,9 +584,17 @@ impl Driver {
     }
 
     /// Milliseconds between two passed events.
-    pub fn event_elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32, DriverError> {
+    pub fn event_elapsed_ms(
+        &self,
+        start: EventHandle,
+        end: EventHandle,
+    ) -> Result<f32, DriverError> {
         let mut ms = 0.0;
-        let Some(elapsed) = self.table.cuEventElapsedTime_v2.or(self.table.cuEventElapsedTime) else {
+        let Some(elapsed) = self
+            .table
+            .cuEventElapsedTime_v2
+            .or(self.table.cuEventElapsedTime)
+        else {
             return Err(self.lacks("cuEventElapsedTime"));
         };
         // SAFETY: two event handles and a pointer to a live local.
@@ -542,7 +605,8 @@ impl Driver {
     /// Loads PTX text into the current context; the driver compiles it.
     pub fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, DriverError> {
         let mut module = std::ptr::null_mut();
-        call!(self.cuModuleLoadData(&mut module, ptx.as_ptr().cast())).map(|()| ModuleHandle(module))
+        call!(self.cuModuleLoadData(&mut module, ptx.as_ptr().cast()))
+            .map(|()| ModuleHandle(module))
     }
 
     /// Unloads it.
@@ -551,9 +615,14 @@ impl Driver {
     }
 
     /// A kernel by name.
-    pub fn module_function(&self, module: ModuleHandle, name: &CStr) -> Result<FunctionHandle, DriverError> {
+    pub fn module_function(
+        &self,
+        module: ModuleHandle,
+        name: &CStr,
+    ) -> Result<FunctionHandle, DriverError> {
         let mut function = std::ptr::null_mut();
-        call!(self.cuModuleGetFunction(&mut function, module.0, name.as_ptr())).map(|()| FunctionHandle(function))
+        call!(self.cuModuleGetFunction(&mut function, module.0, name.as_ptr()))
+            .map(|()| FunctionHandle(function))
     }
 
     /// Blocks of `threads` threads that fit one multiprocessor at once.
@@ -564,7 +633,8 @@ impl Driver {
         let mut blocks = 0;
         // SAFETY: a function handle and a pointer to a live local.
         let code = unsafe { occupancy(&mut blocks, function.0, threads as c_int, 0) };
-        self.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code).map(|()| blocks)
+        self.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)
+            .map(|()| blocks)
     }
 
     /// Queues a kernel: `grid` blocks of `threads` threads. The arguments must match the kernel's parameters in number
@@ -585,7 +655,10 @@ impl Driver {
                 Argument::U32(value) => u64::from(*value),
             })
             .collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let mut pointers: Vec<*mut c_void> = values
+            .iter_mut()
+            .map(|v| std::ptr::from_mut(v).cast())
+            .collect();
         call!(self.cuLaunchKernel(
             function.0,
             grid,
@@ -609,11 +682,14 @@ impl Driver {
 
     /// Opens memory of another process in the current context, enabling peer access lazily.
     pub fn ipc_open(&self, handle: IpcHandle) -> Result<Address, DriverError> {
-        let Some(open) = self.table.cuIpcOpenMemHandle_v2 else { return Err(self.lacks("cuIpcOpenMemHandle_v2")) };
+        let Some(open) = self.table.cuIpcOpenMemHandle_v2 else {
+            return Err(self.lacks("cuIpcOpenMemHandle_v2"));
+        };
         let mut pointer = 0;
         // SAFETY: the handle is 64 bytes by value; CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1.
         let code = unsafe { open(&mut pointer, IpcByValue(handle.0), 1) };
-        self.check("cuIpcOpenMemHandle_v2", code).map(|()| Address(pointer))
+        self.check("cuIpcOpenMemHandle_v2", code)
+            .map(|()| Address(pointer))
     }
 
     /// Closes memory opened by [`Driver::ipc_open`].
@@ -623,7 +699,11 @@ impl Driver {
 
     fn lacks(&self, api: &'static str) -> DriverError {
         // CUDA_ERROR_NOT_SUPPORTED
-        DriverError { api, code: 801, name: "this driver lacks the function".to_string() }
+        DriverError {
+            api,
+            code: 801,
+            name: "this driver lacks the function".to_string(),
+        }
     }
 }
 

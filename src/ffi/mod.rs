@@ -1,6 +1,9 @@
 //! The only code of the product that may be `unsafe`: the CUDA driver's entry points, NVML calls that no wrapper covers,
 //! and process calls. Knows C interfaces and nothing of pairs, cases or reports.
-#![expect(unsafe_code, reason = "foreign functions; every block states why it is sound")]
+#![expect(
+    unsafe_code,
+    reason = "foreign functions; every block states why it is sound"
+)]
 
 pub mod driver;
 pub mod process;

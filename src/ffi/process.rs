@@ -25,8 +25,12 @@ pub fn die_with_parent(command: &mut Command) {
 /// Restores the default action of SIGPIPE: `peerproof map | head` ends instead of panicking on the closed pipe.
 pub fn default_sigpipe() {
     // SAFETY: called at the start of main, before other threads exist; SIG_DFL is always a valid action.
-    let _ =
-        unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGPIPE, nix::sys::signal::SigHandler::SigDfl) };
+    let _ = unsafe {
+        nix::sys::signal::signal(
+            nix::sys::signal::Signal::SIGPIPE,
+            nix::sys::signal::SigHandler::SigDfl,
+        )
+    };
 }
 
 /// Sets a flag when SIGINT or SIGTERM arrives; the caller polls [`interrupted`].
@@ -36,7 +40,10 @@ pub fn catch_interrupts() {
         nix::sys::signal::SaFlags::empty(),
         nix::sys::signal::SigSet::empty(),
     );
-    for signal in [nix::sys::signal::Signal::SIGINT, nix::sys::signal::Signal::SIGTERM] {
+    for signal in [
+        nix::sys::signal::Signal::SIGINT,
+        nix::sys::signal::Signal::SIGTERM,
+    ] {
         // SAFETY: the handler only stores to an atomic.
         let _ = unsafe { nix::sys::signal::sigaction(signal, &action) };
     }

@@ -27,7 +27,11 @@ impl Context {
     /// Retains the primary context of `device` and makes it current.
     pub fn new(driver: &Arc<Driver>, device: &Device) -> Result<Arc<Context>, DriverError> {
         let handle = driver.context_retain(device.handle)?;
-        let context = Context { driver: driver.clone(), handle, device: device.clone() };
+        let context = Context {
+            driver: driver.clone(),
+            handle,
+            device: device.clone(),
+        };
         context.bind()?;
         Ok(Arc::new(context))
     }
@@ -61,13 +65,19 @@ impl Context {
     /// Lets this context access memory of `peer`.
     pub fn enable_peer(&self, peer: &Context) -> Result<PeerChange, DriverError> {
         self.bind()?;
-        change(self.driver.peer_enable(peer.handle), code::PEER_ACCESS_ALREADY_ENABLED)
+        change(
+            self.driver.peer_enable(peer.handle),
+            code::PEER_ACCESS_ALREADY_ENABLED,
+        )
     }
 
     /// Takes that back. `Already` proves that it was never enabled in this process.
     pub fn disable_peer(&self, peer: &Context) -> Result<PeerChange, DriverError> {
         self.bind()?;
-        change(self.driver.peer_disable(peer.handle), code::PEER_ACCESS_NOT_ENABLED)
+        change(
+            self.driver.peer_disable(peer.handle),
+            code::PEER_ACCESS_NOT_ENABLED,
+        )
     }
 }
 
@@ -75,7 +85,12 @@ fn change(answer: Result<(), DriverError>, already: u32) -> Result<PeerChange, D
     match answer {
         Ok(()) => Ok(PeerChange::Done),
         Err(error) if error.code == already => Ok(PeerChange::Already),
-        Err(error) if matches!(error.code, code::PEER_ACCESS_UNSUPPORTED | code::TOO_MANY_PEERS) => {
+        Err(error)
+            if matches!(
+                error.code,
+                code::PEER_ACCESS_UNSUPPORTED | code::TOO_MANY_PEERS
+            ) =>
+        {
             Ok(PeerChange::Refused(error))
         }
         Err(error) => Err(error),

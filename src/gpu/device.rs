@@ -29,7 +29,9 @@ fn explain(error: &DriverError) -> String {
         code::STUB_LIBRARY => {
             "a toolkit's stub library was found instead of the driver: remove the 'stubs' folder from LD_LIBRARY_PATH"
         }
-        code::NO_DEVICE => "the driver sees no GPU (is one hidden by CUDA_VISIBLE_DEVICES or by the container?)",
+        code::NO_DEVICE => {
+            "the driver sees no GPU (is one hidden by CUDA_VISIBLE_DEVICES or by the container?)"
+        }
         code::SYSTEM_NOT_READY => {
             "the NVSwitch fabric is not ready: nvidia-fabricmanager of exactly the driver's version must run"
         }
@@ -71,7 +73,9 @@ impl System {
     /// Loads and initialises the driver.
     pub fn start() -> Result<System, StartError> {
         let driver = Driver::load()?.map_err(StartError::Init)?;
-        Ok(System { driver: Arc::new(driver) })
+        Ok(System {
+            driver: Arc::new(driver),
+        })
     }
 
     /// The driver table.
@@ -103,21 +107,32 @@ impl System {
 
     /// All visible devices, in the driver's order.
     pub fn devices(&self) -> Result<Vec<Device>, StartError> {
-        (0..self.driver.device_count()?).map(|ordinal| self.device(ordinal)).collect()
+        (0..self.driver.device_count()?)
+            .map(|ordinal| self.device(ordinal))
+            .collect()
     }
 
     fn device(&self, ordinal: i32) -> Result<Device, StartError> {
         let driver = &self.driver;
         let handle = driver.device_handle(ordinal)?;
         let text = driver.device_pci(handle)?;
-        let pci = text.parse().map_err(|_| StartError::Address(ordinal, text))?;
-        let attribute = |number| driver.device_attribute(handle, number).map(|value| value.max(0) as u32);
+        let pci = text
+            .parse()
+            .map_err(|_| StartError::Address(ordinal, text))?;
+        let attribute = |number| {
+            driver
+                .device_attribute(handle, number)
+                .map(|value| value.max(0) as u32)
+        };
         Ok(Device {
             handle,
             pci,
             name: driver.device_name(handle)?,
             uuid: uuid_text(driver.device_uuid(handle)?),
-            compute_capability: (attribute(COMPUTE_CAPABILITY_MAJOR)?, attribute(COMPUTE_CAPABILITY_MINOR)?),
+            compute_capability: (
+                attribute(COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(COMPUTE_CAPABILITY_MINOR)?,
+            ),
             multiprocessors: attribute(MULTIPROCESSOR_COUNT)?,
             memory_bytes: driver.device_memory(handle)?,
         })
@@ -128,5 +143,12 @@ impl System {
 fn uuid_text(bytes: [u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let cut = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-    format!("GPU-{}-{}-{}-{}-{}", cut(0, 8), cut(8, 12), cut(12, 16), cut(16, 20), cut(20, 32))
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        cut(0, 8),
+        cut(8, 12),
+        cut(12, 16),
+        cut(16, 20),
+        cut(20, 32)
+    )
 }

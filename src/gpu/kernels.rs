@@ -22,7 +22,10 @@ pub const LOWEST_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
 /// SHA-256 of the embedded PTX, hex.
 pub fn sha256() -> String {
-    Sha256::digest(INTEGRITY_PTX.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(INTEGRITY_PTX.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Why kernels cannot run on a device, in one sentence each.
@@ -113,7 +116,8 @@ impl Kernels {
         }
         context.bind()?;
         let driver = context.driver();
-        let text = CString::new(INTEGRITY_PTX).map_err(|_| KernelError::NoJit("the embedded PTX is damaged".into()))?;
+        let text = CString::new(INTEGRITY_PTX)
+            .map_err(|_| KernelError::NoJit("the embedded PTX is damaged".into()))?;
         let module = driver.module_load(&text).map_err(explain)?;
         let function = |name| driver.module_function(module, name);
         Ok(Kernels {
@@ -128,15 +132,26 @@ impl Kernels {
     }
 
     fn grid(&self, bytes: u64, units_per_block: u64) -> u32 {
-        let most = u64::from(self.context.device().multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR);
+        let most =
+            u64::from(self.context.device().multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR);
         (bytes / 16).div_ceil(units_per_block).clamp(1, most) as u32
     }
 
     /// Queues the units of `key` from index `first` on into `to`.
-    pub fn fill(&self, stream: &Stream, to: Region, first: u64, key: Key) -> Result<(), KernelError> {
+    pub fn fill(
+        &self,
+        stream: &Stream,
+        to: Region,
+        first: u64,
+        key: Key,
+    ) -> Result<(), KernelError> {
         aligned(&[to])?;
-        let arguments =
-            [pointer(to.address()), Argument::U64(to.bytes()), Argument::U64(first), Argument::U64(key.pack())];
+        let arguments = [
+            pointer(to.address()),
+            Argument::U64(to.bytes()),
+            Argument::U64(first),
+            Argument::U64(key.pack()),
+        ];
         Ok(stream.launch(self.fill, self.grid(to.bytes(), TILE), THREADS, &arguments)?)
     }
 
@@ -150,7 +165,12 @@ impl Kernels {
         result: Region,
     ) -> Result<(), KernelError> {
         aligned(&[from, result])?;
-        prepare(stream, result, MISMATCH_BYTES, &[(0, 8, 0), (8, 8, 0xff), (16, 8, 0)])?;
+        prepare(
+            stream,
+            result,
+            MISMATCH_BYTES,
+            &[(0, 8, 0), (8, 8, 0xff), (16, 8, 0)],
+        )?;
         let arguments = [
             pointer(from.address()),
             Argument::U64(from.bytes()),
@@ -158,7 +178,12 @@ impl Kernels {
             Argument::U64(key.pack()),
             pointer(result.address()),
         ];
-        Ok(stream.launch(self.verify, self.grid(from.bytes(), TILE), THREADS, &arguments)?)
+        Ok(stream.launch(
+            self.verify,
+            self.grid(from.bytes(), TILE),
+            THREADS,
+            &arguments,
+        )?)
     }
 
     /// Queues a census of `from`, whole units only; `result` takes [`CENSUS_BYTES`] on the same device.
@@ -172,7 +197,12 @@ impl Kernels {
     ) -> Result<(), KernelError> {
         aligned(&[from, result])?;
         // i64 extremes for shift_min and shift_max, byte by byte: 0x7f7f... and 0x8080... are beyond any displacement.
-        let steps = [(0, CENSUS_BYTES, 0), (72, 72, 0xff), (152, 8, 0x7f), (160, 8, 0x80)];
+        let steps = [
+            (0, CENSUS_BYTES, 0),
+            (72, 72, 0xff),
+            (152, 8, 0x7f),
+            (160, 8, 0x80),
+        ];
         prepare(stream, result, CENSUS_BYTES, &steps)?;
         let arguments = [
             pointer(from.address()),
@@ -198,10 +228,20 @@ impl Kernels {
         self.copy(self.copy_store, stream, to, from)
     }
 
-    fn copy(&self, function: FunctionHandle, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
+    fn copy(
+        &self,
+        function: FunctionHandle,
+        stream: &Stream,
+        to: Region,
+        from: Region,
+    ) -> Result<(), KernelError> {
         aligned(&[to, from])?;
         let bytes = to.bytes().min(from.bytes());
-        let arguments = [pointer(to.address()), pointer(from.address()), Argument::U64(bytes)];
+        let arguments = [
+            pointer(to.address()),
+            pointer(from.address()),
+            Argument::U64(bytes),
+        ];
         Ok(stream.launch(function, self.grid(bytes, TILE), THREADS, &arguments)?)
     }
 }
@@ -215,7 +255,12 @@ impl Drop for Kernels {
 }
 
 /// Sets parts of a result to their starting bytes: (offset, length, byte).
-fn prepare(stream: &Stream, result: Region, bytes: u64, steps: &[(u64, u64, u8)]) -> Result<(), KernelError> {
+fn prepare(
+    stream: &Stream,
+    result: Region,
+    bytes: u64,
+    steps: &[(u64, u64, u8)],
+) -> Result<(), KernelError> {
     result.part(0, bytes).ok_or(KernelError::Layout)?;
     for (offset, length, byte) in steps {
         let part = result.part(*offset, *length).ok_or(KernelError::Layout)?;
@@ -225,7 +270,11 @@ fn prepare(stream: &Stream, result: Region, bytes: u64, steps: &[(u64, u64, u8)]
 }
 
 fn aligned(regions: &[Region]) -> Result<(), KernelError> {
-    regions.iter().all(|region| region.address().raw().is_multiple_of(16)).then_some(()).ok_or(KernelError::Layout)
+    regions
+        .iter()
+        .all(|region| region.address().raw().is_multiple_of(16))
+        .then_some(())
+        .ok_or(KernelError::Layout)
 }
 
 fn explain(error: DriverError) -> KernelError {
@@ -233,7 +282,9 @@ fn explain(error: DriverError) -> KernelError {
         code::JIT_COMPILER_NOT_FOUND => {
             "the driver's PTX compiler (libnvidia-ptxjitcompiler) is not installed or not mounted into this container"
         }
-        code::UNSUPPORTED_PTX_VERSION => "the driver is too old for this program's PTX: R470 or newer is needed",
+        code::UNSUPPORTED_PTX_VERSION => {
+            "the driver is too old for this program's PTX: R470 or newer is needed"
+        }
         code::JIT_COMPILATION_DISABLED => "PTX compilation is switched off (CUDA_DISABLE_PTX_JIT)",
         code::NO_BINARY_FOR_GPU => "the driver cannot compile PTX of compute_70 for this GPU",
         _ => return KernelError::Driver(error),
@@ -244,7 +295,11 @@ fn explain(error: DriverError) -> KernelError {
 /// Reads the result of verify from its bytes.
 pub fn read_mismatch(bytes: &[u8]) -> Option<Mismatch> {
     match words_of(bytes).as_slice() {
-        [wrong, first, last] => Some(Mismatch { wrong: *wrong, first: *first, last: *last }),
+        [wrong, first, last] => Some(Mismatch {
+            wrong: *wrong,
+            first: *first,
+            last: *last,
+        }),
         _ => None,
     }
 }
@@ -255,9 +310,29 @@ pub fn read_census(bytes: &[u8]) -> Option<Census> {
     let (counts, rest) = words.split_first_chunk::<9>()?;
     let (first, rest) = rest.split_first_chunk::<9>()?;
     let ([last_wrong, shift_min, shift_max, origins], rest) = rest.split_first_chunk::<4>()?;
-    let [equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown] = *counts;
+    let [
+        equal,
+        poison,
+        zero,
+        ones,
+        few_bits,
+        displaced,
+        stale,
+        foreign,
+        unknown,
+    ] = *counts;
     Some(Census {
-        counts: UnitCounts { equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown },
+        counts: UnitCounts {
+            equal,
+            poison,
+            zero,
+            ones,
+            few_bits,
+            displaced,
+            stale,
+            foreign,
+            unknown,
+        },
         first: first.map(|unit| (unit != u64::MAX).then_some(unit)),
         last_wrong: *last_wrong,
         shift: (displaced > 0).then_some((*shift_min as i64, *shift_max as i64)),
@@ -266,11 +341,21 @@ pub fn read_census(bytes: &[u8]) -> Option<Census> {
             .0
             .iter()
             .take((*origins).min(16) as usize)
-            .map(|[unit, skew, key, index]| Origin { unit: *unit, skew: *skew, key: *key, index: *index })
+            .map(|[unit, skew, key, index]| Origin {
+                unit: *unit,
+                skew: *skew,
+                key: *key,
+                index: *index,
+            })
             .collect(),
     })
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u64> {
-    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .collect()
 }

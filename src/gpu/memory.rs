@@ -25,7 +25,10 @@ impl Region {
     /// A part of it; `None` when it would leave the region.
     pub fn part(self, offset: u64, bytes: u64) -> Option<Region> {
         let end = offset.checked_add(bytes)?;
-        (end <= self.bytes).then(|| Region { address: self.address.plus(offset), bytes })
+        (end <= self.bytes).then(|| Region {
+            address: self.address.plus(offset),
+            bytes,
+        })
     }
 }
 
@@ -40,7 +43,10 @@ impl DeviceMemory {
     pub fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverError> {
         context.bind()?;
         let address = context.driver().memory_alloc(bytes)?;
-        Ok(DeviceMemory { context: context.clone(), region: Region { address, bytes } })
+        Ok(DeviceMemory {
+            context: context.clone(),
+            region: Region { address, bytes },
+        })
     }
 
     /// All of it.
@@ -77,10 +83,17 @@ pub struct ImportedMemory {
 
 impl ImportedMemory {
     /// Opens `handle` in `context`; `bytes` is what the owner says that it allocated.
-    pub fn open(context: &Arc<Context>, handle: IpcHandle, bytes: u64) -> Result<Self, DriverError> {
+    pub fn open(
+        context: &Arc<Context>,
+        handle: IpcHandle,
+        bytes: u64,
+    ) -> Result<Self, DriverError> {
         context.bind()?;
         let address = context.driver().ipc_open(handle)?;
-        Ok(ImportedMemory { context: context.clone(), region: Region { address, bytes } })
+        Ok(ImportedMemory {
+            context: context.clone(),
+            region: Region { address, bytes },
+        })
     }
 
     /// All of it.
@@ -108,12 +121,18 @@ impl PinnedMemory {
     pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DriverError> {
         context.bind()?;
         let memory = context.driver().host_alloc(bytes)?;
-        Ok(PinnedMemory { context: context.clone(), memory })
+        Ok(PinnedMemory {
+            context: context.clone(),
+            memory,
+        })
     }
 
     /// All of it, as copies and kernels see it.
     pub fn region(&self) -> Region {
-        Region { address: self.memory.address(), bytes: self.memory.len() as u64 }
+        Region {
+            address: self.memory.address(),
+            bytes: self.memory.len() as u64,
+        }
     }
 
     /// `bytes` bytes from `offset`; `None` when out of range.

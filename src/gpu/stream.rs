@@ -2,7 +2,9 @@
 //! process able to say so.
 
 use super::{context::Context, memory::Region};
-use crate::ffi::driver::{Address, Argument, DriverError, EventHandle, FunctionHandle, StreamHandle};
+use crate::ffi::driver::{
+    Address, Argument, DriverError, EventHandle, FunctionHandle, StreamHandle,
+};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -29,7 +31,10 @@ impl Stream {
     /// Makes one in `context`.
     pub fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
         context.bind()?;
-        Ok(Stream { context: context.clone(), handle: context.driver().stream_create()? })
+        Ok(Stream {
+            context: context.clone(),
+            handle: context.driver().stream_create()?,
+        })
     }
 
     /// Its context.
@@ -41,12 +46,21 @@ impl Stream {
     /// context carries it: on the source's side that is a push, on the destination's a pull.
     pub fn copy(&self, to: Region, from: Region) -> Result<(), DriverError> {
         self.context.bind()?;
-        self.context.driver().copy(to.address(), from.address(), from.bytes().min(to.bytes()), self.handle)
+        self.context.driver().copy(
+            to.address(),
+            from.address(),
+            from.bytes().min(to.bytes()),
+            self.handle,
+        )
     }
 
     /// Queues a copy between the memories of two contexts, naming both: direct with peer access, staged by the driver
     /// without.
-    pub fn copy_peer(&self, to: (Region, &Context), from: (Region, &Context)) -> Result<(), DriverError> {
+    pub fn copy_peer(
+        &self,
+        to: (Region, &Context),
+        from: (Region, &Context),
+    ) -> Result<(), DriverError> {
         self.context.bind()?;
         let bytes = from.0.bytes().min(to.0.bytes());
         self.context.driver().copy_peer(
@@ -60,7 +74,9 @@ impl Stream {
     /// Queues a fill with one byte.
     pub fn set_bytes(&self, to: Region, value: u8) -> Result<(), DriverError> {
         self.context.bind()?;
-        self.context.driver().set_bytes(to.address(), value, to.bytes(), self.handle)
+        self.context
+            .driver()
+            .set_bytes(to.address(), value, to.bytes(), self.handle)
     }
 
     /// Queues a kernel. Only `gpu::kernels` calls this.
@@ -72,13 +88,17 @@ impl Stream {
         arguments: &[Argument],
     ) -> Result<(), DriverError> {
         self.context.bind()?;
-        self.context.driver().launch(function, grid, threads, arguments, self.handle)
+        self.context
+            .driver()
+            .launch(function, grid, threads, arguments, self.handle)
     }
 
     /// Records `event` after what is queued.
     pub fn record(&self, event: &Event) -> Result<(), DriverError> {
         self.context.bind()?;
-        self.context.driver().event_record(event.handle, self.handle)
+        self.context
+            .driver()
+            .event_record(event.handle, self.handle)
     }
 
     /// Makes later work wait for `event`, which may belong to another context.
@@ -131,13 +151,19 @@ impl Event {
     /// Makes one in `context`.
     pub fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
         context.bind()?;
-        Ok(Event { context: context.clone(), handle: context.driver().event_create()? })
+        Ok(Event {
+            context: context.clone(),
+            handle: context.driver().event_create()?,
+        })
     }
 
     /// Milliseconds from `self` to `later`; both must have passed.
     pub fn elapsed_ms(&self, later: &Event) -> Result<f64, DriverError> {
         self.context.bind()?;
-        self.context.driver().event_elapsed_ms(self.handle, later.handle).map(f64::from)
+        self.context
+            .driver()
+            .event_elapsed_ms(self.handle, later.handle)
+            .map(f64::from)
     }
 }
 

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How far up the ladder a case stands. Each rung condemns hosts that the ones below it pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
     /// Each GPU by itself: memory, host link. Comes before the ladder.
@@ -47,7 +49,10 @@ impl Rung {
 
     /// 0 to 7; `None` for `Alone`.
     pub fn number(self) -> Option<u32> {
-        Rung::LADDER.iter().position(|r| *r == self).map(|n| n as u32)
+        Rung::LADDER
+            .iter()
+            .position(|r| *r == self)
+            .map(|n| n as u32)
     }
 
     /// Lower-case name.
@@ -76,7 +81,9 @@ impl fmt::Display for Rung {
 }
 
 /// What a case is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// One GPU by itself.
@@ -218,7 +225,13 @@ impl Outcome {
 
     /// Whether this counts against the host: wrong data, fault, hang or death.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Outcome::Corrupt(_) | Outcome::Faulted { .. } | Outcome::TimedOut { .. } | Outcome::Died { .. })
+        matches!(
+            self,
+            Outcome::Corrupt(_)
+                | Outcome::Faulted { .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::Died { .. }
+        )
     }
 
     /// Short word for matrices and rows.
@@ -237,7 +250,9 @@ impl Outcome {
 }
 
 /// Kinds of wrong. Each points at other causes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum WrongKind {
     /// Zeros arrived.

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Position of a GPU in its snapshot, in PCI order. A label: the keys of a GPU are its PCI address and UUID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct GpuIndex(pub u32);
 
@@ -23,7 +25,9 @@ impl fmt::Display for GpuIndex {
 }
 
 /// Source and destination of bytes; direction matters and the two are never equal. Eight GPUs give 56.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct OrderedPair {
     /// Where the bytes start.
     pub source: GpuIndex,
@@ -34,7 +38,10 @@ pub struct OrderedPair {
 impl OrderedPair {
     /// The pair, or nothing when both ends are one GPU.
     pub fn new(source: u32, destination: u32) -> Option<Self> {
-        (source != destination).then_some(OrderedPair { source: GpuIndex(source), destination: GpuIndex(destination) })
+        (source != destination).then_some(OrderedPair {
+            source: GpuIndex(source),
+            destination: GpuIndex(destination),
+        })
     }
 
     /// All ordered pairs of `count` GPUs, row by row.
@@ -44,7 +51,10 @@ impl OrderedPair {
 
     /// The same two GPUs in the other direction.
     pub fn reversed(self) -> Self {
-        OrderedPair { source: self.destination, destination: self.source }
+        OrderedPair {
+            source: self.destination,
+            destination: self.source,
+        }
     }
 
     /// Whether one of the two ends is `gpu`.
@@ -69,7 +79,10 @@ pub struct PairTable<T> {
 impl<T> PairTable<T> {
     /// An empty table over `count` GPUs.
     pub fn new(count: u32) -> Self {
-        PairTable { count, cells: (0..count as usize * count as usize).map(|_| None).collect() }
+        PairTable {
+            count,
+            cells: (0..count as usize * count as usize).map(|_| None).collect(),
+        }
     }
 
     /// Number of GPUs.
@@ -85,7 +98,9 @@ impl<T> PairTable<T> {
 
     /// The cell of `pair`; `None` when unmeasured or out of range.
     pub fn get(&self, pair: OrderedPair) -> Option<&T> {
-        self.slot(pair).and_then(|slot| self.cells.get(slot)).and_then(Option::as_ref)
+        self.slot(pair)
+            .and_then(|slot| self.cells.get(slot))
+            .and_then(Option::as_ref)
     }
 
     /// The cell of `pair` to change in place.

@@ -19,12 +19,18 @@ pub struct PciAddress {
 
 /// Text that is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a PCI address (expected DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as 0000:17:00.0)")]
+#[error(
+    "'{0}' is not a PCI address (expected DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as 0000:17:00.0)"
+)]
 pub struct PciAddressError(pub String);
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+        write!(
+            f,
+            "{:04x}:{:02x}:{:02x}.{:x}",
+            self.domain, self.bus, self.device, self.function
+        )
     }
 }
 
@@ -35,7 +41,9 @@ impl FromStr for PciAddress {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || PciAddressError(text.chars().take(64).collect());
         let hex = |part: &str, digits: usize| -> Option<u32> {
-            let plain = !part.is_empty() && part.len() <= digits && part.bytes().all(|b| b.is_ascii_hexdigit());
+            let plain = !part.is_empty()
+                && part.len() <= digits
+                && part.bytes().all(|b| b.is_ascii_hexdigit());
             plain.then(|| u32::from_str_radix(part, 16).ok()).flatten()
         };
         let trimmed = text.trim();
@@ -49,11 +57,19 @@ impl FromStr for PciAddress {
             [domain, bus, device] => (hex(domain, 8).ok_or_else(bad)?, *bus, *device),
             _ => return Err(bad()),
         };
-        let (bus, device) = (hex(bus, 2).ok_or_else(bad)?, hex(device, 2).ok_or_else(bad)?);
+        let (bus, device) = (
+            hex(bus, 2).ok_or_else(bad)?,
+            hex(device, 2).ok_or_else(bad)?,
+        );
         if device > 31 || function > 7 {
             return Err(bad());
         }
-        Ok(PciAddress { domain, bus: bus as u8, device: device as u8, function: function as u8 })
+        Ok(PciAddress {
+            domain,
+            bus: bus as u8,
+            device: device as u8,
+            function: function as u8,
+        })
     }
 }
 
@@ -65,7 +81,9 @@ impl Serialize for PciAddress {
 
 impl<'de> Deserialize<'de> for PciAddress {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -117,7 +135,10 @@ impl PcieLink {
     /// Generation 1 to 6 from the lane rate; `None` for a rate that no generation has.
     pub fn generation(&self) -> Option<u32> {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
-        rates.iter().position(|r| (self.speed_gts - r).abs() < 0.05 * r).map(|i| i as u32 + 1)
+        rates
+            .iter()
+            .position(|r| (self.speed_gts - r).abs() < 0.05 * r)
+            .map(|i| i as u32 + 1)
     }
 
     /// Ceiling in GB/s (1e9 bytes) per direction after line coding: 8b/10b below 8 GT/s, 128b/130b to 32 GT/s,
@@ -142,15 +163,29 @@ mod tests {
         assert_eq!(nvml, "0000:17:00.0".parse().unwrap());
         assert_eq!(nvml, "17:00.0".parse().unwrap());
         assert_eq!(nvml.to_string(), "0000:17:00.0");
-        assert_eq!("10000:e1:00.0".parse::<PciAddress>().unwrap().to_string(), "10000:e1:00.0");
-        for bad in ["", "0000:01.0", "17:20.0", "zz:00.0", "0000:17:00.9", "1:2:3:4.0", "0000:+7:00.0"] {
+        assert_eq!(
+            "10000:e1:00.0".parse::<PciAddress>().unwrap().to_string(),
+            "10000:e1:00.0"
+        );
+        for bad in [
+            "",
+            "0000:01.0",
+            "17:20.0",
+            "zz:00.0",
+            "0000:17:00.9",
+            "1:2:3:4.0",
+            "0000:+7:00.0",
+        ] {
             assert!(bad.parse::<PciAddress>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn gen5_x16_is_63_gb_per_s() {
-        let link = PcieLink { speed_gts: 32.0, width: 16 };
+        let link = PcieLink {
+            speed_gts: 32.0,
+            width: 16,
+        };
         assert!((link.ceiling_gb_per_s() - 63.015).abs() < 0.01);
         assert_eq!(link.generation(), Some(5));
     }

@@ -71,13 +71,21 @@ impl Report {
     /// planned cases is missing; a rung without any record proves nothing and ends the climb, a rung that does not apply
     /// is stepped over.
     pub fn standing(&self, pair: OrderedPair) -> Standing<'_> {
-        let mine: Vec<&Record> = self.records.iter().filter(|r| r.case.subject == Subject::Pair(pair)).collect();
+        let mine: Vec<&Record> = self
+            .records
+            .iter()
+            .filter(|r| r.case.subject == Subject::Pair(pair))
+            .collect();
         let mut reached = (self.snapshot.claims.get(pair).is_some()
             || mine.iter().any(|r| r.case.rung == Rung::Advertised))
         .then_some(Rung::Advertised);
         let refused = |r: &Record| matches!(r.outcome, Outcome::Refused { .. });
         for rung in Rung::LADDER {
-            let here: Vec<&Record> = mine.iter().copied().filter(|r| r.case.rung == rung).collect();
+            let here: Vec<&Record> = mine
+                .iter()
+                .copied()
+                .filter(|r| r.case.rung == rung)
+                .collect();
             if here.iter().any(|r| r.outcome.is_failure() || refused(r)) {
                 break;
             }
@@ -103,9 +111,15 @@ impl Report {
         }
         // Wrong data outranks a clean no, and is never hidden by a hole below it.
         let lowest = |wanted: &dyn Fn(&Record) -> bool| {
-            mine.iter().copied().filter(|r| wanted(r)).min_by_key(|r| (r.case.rung, r.case.id))
+            mine.iter()
+                .copied()
+                .filter(|r| wanted(r))
+                .min_by_key(|r| (r.case.rung, r.case.id))
         };
-        Standing { reached, stopped_by: lowest(&|r| r.outcome.is_failure()).or_else(|| lowest(&refused)) }
+        Standing {
+            reached,
+            stopped_by: lowest(&|r| r.outcome.is_failure()).or_else(|| lowest(&refused)),
+        }
     }
 }
 

@@ -292,7 +292,9 @@ pub struct IommuGroup {
 impl IommuGroup {
     /// Whether the default domain translates addresses (DMA or DMA-FQ); `None` when the type is unknown.
     pub fn translates(&self) -> Option<bool> {
-        self.domain_type.known().map(|t| matches!(t.as_str(), "DMA" | "DMA-FQ"))
+        self.domain_type
+            .known()
+            .map(|t| matches!(t.as_str(), "DMA" | "DMA-FQ"))
     }
 }
 
@@ -365,8 +367,21 @@ impl AcsControl {
 
     /// Names of the control bits that are set, as lspci shortens them.
     pub fn bits(self) -> Vec<&'static str> {
-        let names = ["SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"];
-        names.iter().enumerate().filter(|(bit, _)| self.control >> bit & 1 == 1).map(|(_, name)| *name).collect()
+        let names = [
+            "SrcValid",
+            "TransBlk",
+            "ReqRedir",
+            "CmpltRedir",
+            "UpstreamFwd",
+            "EgressCtrl",
+            "DirectTrans",
+        ];
+        names
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.control >> bit & 1 == 1)
+            .map(|(_, name)| *name)
+            .collect()
     }
 }
 

@@ -35,12 +35,18 @@ pub const ROSTER: [(&str, &str); 5] = [
     (HOST_WRITE, "copies from pinned host memory to the GPU"),
     (HOST_READ, "copies from the GPU to pinned host memory"),
     (PINNED, "kernels load and store pinned host memory"),
-    (IPC_SAME_GPU, "memory shared by CUDA IPC between two processes on this GPU"),
+    (
+        IPC_SAME_GPU,
+        "memory shared by CUDA IPC between two processes on this GPU",
+    ),
 ];
 
 /// Number inside words: above all pair mechanisms.
 fn number(id: &str) -> u8 {
-    32 + ROSTER.iter().position(|(known, _)| *known == id).unwrap_or(31) as u8
+    32 + ROSTER
+        .iter()
+        .position(|(known, _)| *known == id)
+        .unwrap_or(31) as u8
 }
 
 /// Key of an attempt of a single-GPU case.
@@ -67,7 +73,10 @@ fn corruption(
     if judged.is_right() {
         return Ok(None);
     }
-    let poison = Key { role: Role::Poison, ..key };
+    let poison = Key {
+        role: Role::Poison,
+        ..key
+    };
     let census = seat.classify(region, 0, (key, poison), limit)?;
     let first = super::examine::first_wrong(&census);
     let bytes = (64 << 10).min(region.bytes() - first.min(region.bytes()));
@@ -76,10 +85,22 @@ fn corruption(
         None => Vec::new(),
     };
     let agree = (judged.kernel.wrong == 0) == (judged.host_wrong == 0);
-    Ok(Some(conclude(&census, key, attempt, (first, &seen), Some(agree))))
+    Ok(Some(conclude(
+        &census,
+        key,
+        attempt,
+        (first, &seen),
+        Some(agree),
+    )))
 }
 
-fn conclude(census: &Census, key: Key, attempt: u32, (first, seen): (u64, &[u8]), agree: Option<bool>) -> Corruption {
+fn conclude(
+    census: &Census,
+    key: Key,
+    attempt: u32,
+    (first, seen): (u64, &[u8]),
+    agree: Option<bool>,
+) -> Corruption {
     let (kind, detail) = integrity::name(&Evidence {
         pair: None,
         key,
@@ -90,9 +111,18 @@ fn conclude(census: &Census, key: Key, attempt: u32, (first, seen): (u64, &[u8])
         found_in: None,
         source_intact: None,
     });
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
     let expected = words::stream(key.pack(), first / UNIT, seen.len());
-    let samples = seen.chunks(16).zip(expected.chunks(16)).enumerate().filter(|(_, (seen, want))| seen != want);
+    let samples = seen
+        .chunks(16)
+        .zip(expected.chunks(16))
+        .enumerate()
+        .filter(|(_, (seen, want))| seen != want);
     let counts = census.counts;
     let wrong = counts.poison
         + counts.zero
@@ -109,7 +139,11 @@ fn conclude(census: &Census, key: Key, attempt: u32, (first, seen): (u64, &[u8])
         wrong_attempts: 1,
         attempts_ran: attempt,
         first_offset: first,
-        last_offset: if wrong == 0 { 0 } else { (census.last_wrong + 1) * UNIT },
+        last_offset: if wrong == 0 {
+            0
+        } else {
+            (census.last_wrong + 1) * UNIT
+        },
         wrong_units: wrong,
         units: wrong + counts.equal,
         counts,
@@ -143,10 +177,18 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
         PINNED if seat.no_kernels().is_none() => pinned(setting, seat, case),
         PINNED => {
             let reason = seat.no_kernels().unwrap_or_default().to_string();
-            return answer(case, Outcome::NotApplicable { reason }, None, started, false);
+            return answer(
+                case,
+                Outcome::NotApplicable { reason },
+                None,
+                started,
+                false,
+            );
         }
         other => {
-            let outcome = Outcome::NotRun { reason: format!("unknown single-GPU test '{other}'") };
+            let outcome = Outcome::NotRun {
+                reason: format!("unknown single-GPU test '{other}'"),
+            };
             return answer(case, outcome, None, started, false);
         }
     };
@@ -155,20 +197,53 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
 
 fn conclude_answer(case: &Case, result: Result<Found, SeatError>, started: Instant) -> Answer {
     match result {
-        Ok((Some(corruption), rate)) => answer(case, Outcome::Corrupt(Box::new(corruption)), rate, started, false),
+        Ok((Some(corruption), rate)) => answer(
+            case,
+            Outcome::Corrupt(Box::new(corruption)),
+            rate,
+            started,
+            false,
+        ),
         Ok((None, rate)) => answer(case, Outcome::Intact, rate, started, false),
-        Err(SeatError::Wait(WaitError::TimedOut(after))) => {
-            answer(case, Outcome::TimedOut { after_ms: after.as_millis() as u64 }, None, started, true)
-        }
-        Err(SeatError::Wait(WaitError::Driver(e)) | SeatError::Start(super::mechanism::StartError::Driver(e))) => {
-            let outcome = Outcome::Faulted { api: e.api.to_string(), code: e.code, name: e.name };
+        Err(SeatError::Wait(WaitError::TimedOut(after))) => answer(
+            case,
+            Outcome::TimedOut {
+                after_ms: after.as_millis() as u64,
+            },
+            None,
+            started,
+            true,
+        ),
+        Err(
+            SeatError::Wait(WaitError::Driver(e))
+            | SeatError::Start(super::mechanism::StartError::Driver(e)),
+        ) => {
+            let outcome = Outcome::Faulted {
+                api: e.api.to_string(),
+                code: e.code,
+                name: e.name,
+            };
             answer(case, outcome, None, started, true)
         }
-        Err(other) => answer(case, Outcome::NotRun { reason: other.to_string() }, None, started, true),
+        Err(other) => answer(
+            case,
+            Outcome::NotRun {
+                reason: other.to_string(),
+            },
+            None,
+            started,
+            true,
+        ),
     }
 }
 
-fn answer(case: &Case, outcome: Outcome, rate: Option<Measurement>, started: Instant, retire: bool) -> Answer {
+fn answer(
+    case: &Case,
+    outcome: Outcome,
+    rate: Option<Measurement>,
+    started: Instant,
+    retire: bool,
+) -> Answer {
     Answer {
         id: case.id,
         attempts_ran: if outcome.ran() { case.attempts } else { 0 },
@@ -221,33 +296,63 @@ fn timed(
         }
     }
     let method = "events on a non-blocking stream, pinned memory, GPUs side by side".to_string();
-    Ok(Measurement { samples, unit: Unit::GbPerS, warmup: 2, method, caveats: Vec::new() })
+    Ok(Measurement {
+        samples,
+        unit: Unit::GbPerS,
+        warmup: 2,
+        method,
+        caveats: Vec::new(),
+    })
 }
 
 fn host_write(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatError> {
     let limit = limit(case.bytes, setting.factor);
     let mut host = crate::gpu::PinnedMemory::new(&seat.context, case.bytes as usize)?;
-    let to = seat.source.region().part(0, case.bytes).ok_or(SeatError::Layout)?;
+    let to = seat
+        .source
+        .region()
+        .part(0, case.bytes)
+        .ok_or(SeatError::Layout)?;
     for attempt in 1..=case.attempts {
         let key = key(setting, seat.gpu, HOST_WRITE, attempt);
         host.write(0, &words::stream(key.pack(), 0, case.bytes as usize));
-        seat.fill(to, 0, Key { role: Role::Poison, ..key }, limit)?;
+        seat.fill(
+            to,
+            0,
+            Key {
+                role: Role::Poison,
+                ..key
+            },
+            limit,
+        )?;
         seat.stream.copy(to, host.region())?;
         seat.stream.wait(limit)?;
         if let Some(found) = corruption(seat, to, key, attempt, limit)? {
             return Ok((Some(found), None));
         }
     }
-    Ok((None, Some(timed(seat, case.bytes, limit, || Ok(seat.stream.copy(to, host.region())?))?)))
+    Ok((
+        None,
+        Some(timed(seat, case.bytes, limit, || {
+            Ok(seat.stream.copy(to, host.region())?)
+        })?),
+    ))
 }
 
 fn host_read(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatError> {
     let limit = limit(case.bytes, setting.factor);
     let mut host = crate::gpu::PinnedMemory::new(&seat.context, case.bytes as usize)?;
-    let from = seat.source.region().part(0, case.bytes).ok_or(SeatError::Layout)?;
+    let from = seat
+        .source
+        .region()
+        .part(0, case.bytes)
+        .ok_or(SeatError::Layout)?;
     for attempt in 1..=case.attempts {
         let key = key(setting, seat.gpu, HOST_READ, attempt);
-        let poison = Key { role: Role::Poison, ..key };
+        let poison = Key {
+            role: Role::Poison,
+            ..key
+        };
         host.write(0, &words::stream(poison.pack(), 0, case.bytes as usize));
         seat.fill(from, 0, key, limit)?;
         seat.stream.copy(host.region(), from)?;
@@ -257,7 +362,12 @@ fn host_read(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatE
             return Ok((Some(found), None));
         }
     }
-    Ok((None, Some(timed(seat, case.bytes, limit, || Ok(seat.stream.copy(host.region(), from)?))?)))
+    Ok((
+        None,
+        Some(timed(seat, case.bytes, limit, || {
+            Ok(seat.stream.copy(host.region(), from)?)
+        })?),
+    ))
 }
 
 /// Judges bytes that the host holds.
@@ -265,24 +375,43 @@ fn host_corruption(seen: &[u8], key: Key, attempt: u32) -> Option<Corruption> {
     if seen == words::stream(key.pack(), 0, seen.len()) {
         return None;
     }
-    let census = integrity::census(seen, 0, key, Key { role: Role::Poison, ..key });
+    let census = integrity::census(
+        seen,
+        0,
+        key,
+        Key {
+            role: Role::Poison,
+            ..key
+        },
+    );
     let first = super::examine::first_wrong(&census);
     let window = seen.get(first as usize..).unwrap_or_default();
-    let window = window.get(..(64 << 10).min(window.len())).unwrap_or_default();
+    let window = window
+        .get(..(64 << 10).min(window.len()))
+        .unwrap_or_default();
     Some(conclude(&census, key, attempt, (first, window), None))
 }
 
 fn pinned(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatError> {
     let limit = limit(case.bytes, setting.factor);
     let mut host = crate::gpu::PinnedMemory::new(&seat.context, case.bytes as usize)?;
-    let device = seat.source.region().part(0, case.bytes).ok_or(SeatError::Layout)?;
+    let device = seat
+        .source
+        .region()
+        .part(0, case.bytes)
+        .ok_or(SeatError::Layout)?;
     for attempt in 1..=case.attempts {
         // Stores: the kernel writes host memory, the host looks.
         let stored = key(setting, seat.gpu, PINNED, 2 * attempt);
-        let poison = Key { role: Role::Poison, ..stored };
+        let poison = Key {
+            role: Role::Poison,
+            ..stored
+        };
         host.write(0, &words::stream(poison.pack(), 0, case.bytes as usize));
         seat.fill(device, 0, stored, limit)?;
-        seat.kernels()?.copy_store(&seat.stream, host.region(), device).map_err(super::mechanism::StartError::from)?;
+        seat.kernels()?
+            .copy_store(&seat.stream, host.region(), device)
+            .map_err(super::mechanism::StartError::from)?;
         seat.stream.wait(limit)?;
         let seen = host.read(0, case.bytes as usize).ok_or(SeatError::Layout)?;
         if let Some(found) = host_corruption(&seen, stored, attempt) {
@@ -291,8 +420,18 @@ fn pinned(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatErro
         // Loads: the host writes, the kernel reads into its own memory and its owner looks.
         let loaded = key(setting, seat.gpu, PINNED, 2 * attempt + 1);
         host.write(0, &words::stream(loaded.pack(), 0, case.bytes as usize));
-        seat.fill(device, 0, Key { role: Role::Poison, ..loaded }, limit)?;
-        seat.kernels()?.copy_load(&seat.stream, device, host.region()).map_err(super::mechanism::StartError::from)?;
+        seat.fill(
+            device,
+            0,
+            Key {
+                role: Role::Poison,
+                ..loaded
+            },
+            limit,
+        )?;
+        seat.kernels()?
+            .copy_load(&seat.stream, device, host.region())
+            .map_err(super::mechanism::StartError::from)?;
         seat.stream.wait(limit)?;
         if let Some(found) = corruption(seat, device, loaded, attempt, limit)? {
             return Ok((Some(found), None));
@@ -303,12 +442,19 @@ fn pinned(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatErro
 
 /// Words that the owning process writes for its visitor, and that the visitor writes back.
 fn ipc_keys(setting: &Setting, gpu: u32) -> (Key, Key) {
-    let base = Key { attempt: 1, ..key(setting, gpu, IPC_SAME_GPU, 1) };
+    let base = Key {
+        attempt: 1,
+        ..key(setting, gpu, IPC_SAME_GPU, 1)
+    };
     (base, Key { attempt: 2, ..base })
 }
 
 /// The owning process: allocates, fills, exports. The memory must live until the judgement.
-pub fn ipc_own(setting: &Setting, seat: &Seat, bytes: u64) -> Result<(DeviceMemory, IpcHandle), SeatError> {
+pub fn ipc_own(
+    setting: &Setting,
+    seat: &Seat,
+    bytes: u64,
+) -> Result<(DeviceMemory, IpcHandle), SeatError> {
     let memory = DeviceMemory::new(&seat.context, bytes)?;
     let limit = limit(bytes, setting.factor);
     seat.fill(memory.region(), 0, ipc_keys(setting, seat.gpu).0, limit)?;
@@ -325,7 +471,15 @@ pub fn ipc_visit(setting: &Setting, seat: &Seat, case: &Case, handle: IpcHandle)
         let (theirs, ours) = ipc_keys(setting, seat.gpu);
         let shared = ImportedMemory::open(&seat.context, handle, case.bytes)?;
         let room = DeviceMemory::new(&seat.context, case.bytes)?;
-        seat.fill(room.region(), 0, Key { role: Role::Poison, ..theirs }, limit)?;
+        seat.fill(
+            room.region(),
+            0,
+            Key {
+                role: Role::Poison,
+                ..theirs
+            },
+            limit,
+        )?;
         seat.stream.copy(room.region(), shared.region())?;
         seat.stream.wait(limit)?;
         if let Some(found) = corruption(seat, room.region(), theirs, 1, limit)? {

@@ -25,17 +25,39 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
     // Well past any L2, and small enough to leave the GPU usable.
     let bytes = (free / 6).min(4 << 30) >> 12 << 12;
     let link_bytes = bytes.min(256 << 20);
-    let (one, two) = (DeviceMemory::new(&seat.context, bytes)?, DeviceMemory::new(&seat.context, bytes)?);
+    let (one, two) = (
+        DeviceMemory::new(&seat.context, bytes)?,
+        DeviceMemory::new(&seat.context, bytes)?,
+    );
     let results = DeviceMemory::new(&seat.context, 4096)?;
     let host = PinnedMemory::new(&seat.context, link_bytes as usize)?;
     let link = one.region().part(0, link_bytes).ok_or(SeatError::Layout)?;
-    let key = Key { run: setting.run, source: 0, destination: 0, mechanism: 61, attempt: 0, role: Role::Own };
+    let key = Key {
+        run: setting.run,
+        source: 0,
+        destination: 0,
+        mechanism: 61,
+        attempt: 0,
+        role: Role::Own,
+    };
     let kernels = seat.kernels()?;
     let stream = &seat.stream;
-    let fill = || Ok(kernels.fill(stream, one.region(), 0, key).map_err(StartError::from)?);
-    let verify = || Ok(kernels.verify(stream, one.region(), 0, key, results.region()).map_err(StartError::from)?);
+    let fill = || {
+        Ok(kernels
+            .fill(stream, one.region(), 0, key)
+            .map_err(StartError::from)?)
+    };
+    let verify = || {
+        Ok(kernels
+            .verify(stream, one.region(), 0, key, results.region())
+            .map_err(StartError::from)?)
+    };
     let copy = || Ok(stream.copy(two.region(), one.region())?);
-    let kernel_copy = || Ok(kernels.copy_store(stream, two.region(), one.region()).map_err(StartError::from)?);
+    let kernel_copy = || {
+        Ok(kernels
+            .copy_store(stream, two.region(), one.region())
+            .map_err(StartError::from)?)
+    };
     let to_device = || Ok(stream.copy(link, host.region())?);
     let to_host = || Ok(stream.copy(host.region(), link)?);
     type Queue<'a> = &'a dyn Fn() -> Result<(), SeatError>;
@@ -43,7 +65,13 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
         ("device copy", "bytes read + written", bytes, 2, &copy),
         ("fill", "bytes written", bytes, 1, &fill),
         ("verify", "bytes read", bytes, 1, &verify),
-        ("kernel copy", "bytes read + written", bytes, 2, &kernel_copy),
+        (
+            "kernel copy",
+            "bytes read + written",
+            bytes,
+            2,
+            &kernel_copy,
+        ),
         ("host to device", "bytes copied", link_bytes, 1, &to_device),
         ("device to host", "bytes copied", link_bytes, 1, &to_host),
     ];
@@ -61,7 +89,10 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
             }
         }
     }
-    let copy_rate = rates.first().and_then(|samples| stats::median(samples)).unwrap_or(0.0);
+    let copy_rate = rates
+        .first()
+        .and_then(|samples| stats::median(samples))
+        .unwrap_or(0.0);
     let method = "events, rows interleaved sample by sample";
     Ok(rows
         .iter()
@@ -78,7 +109,10 @@ pub fn run(setting: &Setting, seat: &Seat, samples: u32) -> Result<Vec<BenchRow>
                 caveats: Vec::new(),
             },
             target: matches!(row.0, "fill" | "verify").then(|| {
-                (TARGET_SHARE * copy_rate, "90% of the device copy's read-plus-write rate in this run".to_string())
+                (
+                    TARGET_SHARE * copy_rate,
+                    "90% of the device copy's read-plus-write rate in this run".to_string(),
+                )
             }),
         })
         .collect())

@@ -49,7 +49,10 @@ impl Target {
             first: offset / UNIT,
             before: all.part(offset, guard)?,
             // A tail shorter than a unit leaves the guard starting at the next unit boundary.
-            after: all.part((guard + offset + bytes).next_multiple_of(UNIT), guard - UNIT)?,
+            after: all.part(
+                (guard + offset + bytes).next_multiple_of(UNIT),
+                guard - UNIT,
+            )?,
         })
     }
 
@@ -70,11 +73,19 @@ pub struct Found {
 
 impl Found {
     /// Looks at target and guards, as the owner.
-    pub fn look(seat: &Seat, target: Target, keys: Keys, limit: Duration) -> Result<Found, SeatError> {
+    pub fn look(
+        seat: &Seat,
+        target: Target,
+        keys: Keys,
+        limit: Duration,
+    ) -> Result<Found, SeatError> {
         let judged = seat.judge(target.to, target.first, keys.payload, limit)?;
         let before = seat.verify(target.before, 0, keys.guard, limit)?.wrong;
         let after = seat.verify(target.after, 1 << 32, keys.guard, limit)?.wrong;
-        Ok(Found { judged, guards: [before, after] })
+        Ok(Found {
+            judged,
+            guards: [before, after],
+        })
     }
 
     /// Whether all is as it should be.
@@ -97,13 +108,26 @@ pub struct Views {
 }
 
 /// The census of a wrong target, taken before views are asked for: they need to know where to look.
-pub fn census(seat: &Seat, target: Target, keys: Keys, limit: Duration) -> Result<Census, SeatError> {
+pub fn census(
+    seat: &Seat,
+    target: Target,
+    keys: Keys,
+    limit: Duration,
+) -> Result<Census, SeatError> {
     seat.classify(target.to, target.first, (keys.payload, keys.poison), limit)
 }
 
 /// Offset of the first wrong unit in a census, bytes.
 pub fn first_wrong(census: &Census) -> u64 {
-    census.first.iter().skip(1).flatten().min().copied().unwrap_or(0) * UNIT
+    census
+        .first
+        .iter()
+        .skip(1)
+        .flatten()
+        .min()
+        .copied()
+        .unwrap_or(0)
+        * UNIT
 }
 
 /// Names what is wrong and keeps the evidence.
@@ -116,12 +140,18 @@ pub fn conclude(
 ) -> Result<Corruption, SeatError> {
     let mut spilled: Option<(u64, i64)> = None;
     let mut damage = 0;
-    for (band, wrong, first) in [(target.before, found.guards[0], 0), (target.after, found.guards[1], 1 << 32)] {
+    for (band, wrong, first) in [
+        (target.before, found.guards[0], 0),
+        (target.after, found.guards[1], 1 << 32),
+    ] {
         if wrong == 0 {
             continue;
         }
         let band_census = seat.classify(band, first, (keys.guard, keys.poison), limit)?;
-        let ours = band_census.origins.iter().filter(|o| o.key == keys.payload.pack());
+        let ours = band_census
+            .origins
+            .iter()
+            .filter(|o| o.key == keys.payload.pack());
         let reach = |unit: u64| match first {
             0 => band.bytes() as i64 - (unit * UNIT) as i64,
             _ => ((unit + 1) * UNIT) as i64,
@@ -155,7 +185,11 @@ pub fn conclude(
         wrong_attempts: 1,
         attempts_ran: 1,
         first_offset,
-        last_offset: if wrong_units == 0 { 0 } else { (census.last_wrong + 1) * UNIT },
+        last_offset: if wrong_units == 0 {
+            0
+        } else {
+            (census.last_wrong + 1) * UNIT
+        },
         wrong_units,
         units,
         counts,
@@ -176,12 +210,26 @@ fn samples(
     limit: Duration,
 ) -> Result<Vec<Sample>, SeatError> {
     let bytes = SAMPLE_BYTES.min(target.to.bytes() - offset.min(target.to.bytes()));
-    let Some(part) = target.to.part(offset, bytes).filter(|part| part.bytes() > 0) else { return Ok(Vec::new()) };
+    let Some(part) = target
+        .to
+        .part(offset, bytes)
+        .filter(|part| part.bytes() > 0)
+    else {
+        return Ok(Vec::new());
+    };
     let seen = seat.read_back(part, bytes, limit)?;
     let again = seat.read_back(part, bytes, limit)?;
-    let expected = words::stream(keys.payload.pack(), target.first + offset / UNIT, bytes as usize);
+    let expected = words::stream(
+        keys.payload.pack(),
+        target.first + offset / UNIT,
+        bytes as usize,
+    );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
-    let rows = seen.chunks(16).zip(expected.chunks(16)).zip(again.chunks(16)).enumerate();
+    let rows = seen
+        .chunks(16)
+        .zip(expected.chunks(16))
+        .zip(again.chunks(16))
+        .enumerate();
     Ok(rows
         .filter(|(_, ((seen, expected), _))| seen != expected)
         .take(SAMPLES)
@@ -191,10 +239,13 @@ fn samples(
             owner: hex(seen),
             accessor: accessor.get(unit * 16..unit * 16 + seen.len()).map(hex),
             reread: Some(hex(again)),
-            origin: <[u8; 16]>::try_from(seen).ok().and_then(words::origin).and_then(|(key, index)| {
-                let text = integrity::origin_text(Key::unpack(key)?, keys.payload);
-                Some(format!("{text}, offset {}", index * UNIT))
-            }),
+            origin: <[u8; 16]>::try_from(seen)
+                .ok()
+                .and_then(words::origin)
+                .and_then(|(key, index)| {
+                    let text = integrity::origin_text(Key::unpack(key)?, keys.payload);
+                    Some(format!("{text}, offset {}", index * UNIT))
+                }),
         })
         .collect())
 }

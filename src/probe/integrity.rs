@@ -37,7 +37,9 @@ pub fn windows(bytes: u64) -> Vec<(u64, u64)> {
         return vec![(0, bytes)];
     }
     let last = bytes - WINDOW_BYTES.min(bytes);
-    (0..WINDOWS).map(|n| (last * n / (WINDOWS - 1) / UNIT * UNIT, WINDOW_BYTES)).collect()
+    (0..WINDOWS)
+        .map(|n| (last * n / (WINDOWS - 1) / UNIT * UNIT, WINDOW_BYTES))
+        .collect()
 }
 
 /// The host twin of `peerproof_classify`: whole units of `data`, which starts at unit `first`.
@@ -62,13 +64,22 @@ pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
             4
         } else if let Some((skew, named, index)) = named_at_any_skew(data, at as usize) {
             if origins.len() < 16 {
-                origins.push(Origin { unit: at, skew, key: named, index });
+                origins.push(Origin {
+                    unit: at,
+                    skew,
+                    key: named,
+                    index,
+                });
             }
             if named == expected {
                 let moved = ((first + at) * UNIT + skew) as i64 - (index * UNIT) as i64;
-                shift = Some(shift.map_or((moved, moved), |(low, high)| (moved.min(low), moved.max(high))));
+                shift = Some(shift.map_or((moved, moved), |(low, high)| {
+                    (moved.min(low), moved.max(high))
+                }));
                 5
-            } else if (named ^ expected) & Key::RUN_MASK != 0 || (named ^ expected) & Key::TRANSFER_MASK == 0 {
+            } else if (named ^ expected) & Key::RUN_MASK != 0
+                || (named ^ expected) & Key::TRANSFER_MASK == 0
+            {
                 6
             } else {
                 7
@@ -84,9 +95,29 @@ pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
             last_wrong = at;
         }
     }
-    let [equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown] = counts;
+    let [
+        equal,
+        poison,
+        zero,
+        ones,
+        few_bits,
+        displaced,
+        stale,
+        foreign,
+        unknown,
+    ] = counts;
     Census {
-        counts: UnitCounts { equal, poison, zero, ones, few_bits, displaced, stale, foreign, unknown },
+        counts: UnitCounts {
+            equal,
+            poison,
+            zero,
+            ones,
+            few_bits,
+            displaced,
+            stale,
+            foreign,
+            unknown,
+        },
         first: lowest,
         last_wrong,
         shift,
@@ -137,10 +168,22 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
     let classes = [
         (counts.zero, WrongKind::Zeroed, "zero"),
         (counts.ones, WrongKind::Ones, "all ones"),
-        (counts.poison, WrongKind::Dropped, "still the owner's poison"),
+        (
+            counts.poison,
+            WrongKind::Dropped,
+            "still the owner's poison",
+        ),
         (counts.few_bits, WrongKind::Flipped, "off by a few bits"),
-        (counts.displaced, WrongKind::Shifted, "from another offset of this transfer"),
-        (counts.stale, WrongKind::Stale, "of an earlier attempt or run"),
+        (
+            counts.displaced,
+            WrongKind::Shifted,
+            "from another offset of this transfer",
+        ),
+        (
+            counts.stale,
+            WrongKind::Stale,
+            "of an earlier attempt or run",
+        ),
         (counts.foreign, WrongKind::Misrouted, "of another transfer"),
         (counts.unknown, WrongKind::Mixed, "of no known origin"),
     ];
@@ -148,23 +191,38 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         return match evidence.spilled {
             Some((units, reach)) => (
                 WrongKind::Spilled,
-                format!("target right, but {units} units of it also lie up to {reach} bytes outside the target"),
+                format!(
+                    "target right, but {units} units of it also lie up to {reach} bytes outside the target"
+                ),
             ),
             None if evidence.guard_damage > 0 => (
                 WrongKind::Spilled,
-                format!("target right, but {} guard units around it were overwritten", evidence.guard_damage),
+                format!(
+                    "target right, but {} guard units around it were overwritten",
+                    evidence.guard_damage
+                ),
             ),
-            None => (WrongKind::Mixed, "kernel and host copy of the owner disagree, target right now".to_string()),
+            None => (
+                WrongKind::Mixed,
+                "kernel and host copy of the owner disagree, target right now".to_string(),
+            ),
         };
     }
     if evidence.accessor_sees_right == Some(true) {
-        let held = classes.iter().max_by_key(|class| class.0).map_or("", |class| class.2);
-        let detail =
-            format!("the writer reads its own data back, but {wrong} of {total} units at the owner are {held}");
+        let held = classes
+            .iter()
+            .max_by_key(|class| class.0)
+            .map_or("", |class| class.2);
+        let detail = format!(
+            "the writer reads its own data back, but {wrong} of {total} units at the owner are {held}"
+        );
         return (WrongKind::Mirrored, detail);
     }
     if let Some(gpu) = evidence.found_in {
-        return (WrongKind::Misrouted, format!("its words arrived in memory of GPU{gpu} instead"));
+        return (
+            WrongKind::Misrouted,
+            format!("its words arrived in memory of GPU{gpu} instead"),
+        );
     }
     // A shift leaves a rim of poison at one end: the bulk decides.
     if let Some((low, high)) = evidence.target.shift
@@ -174,21 +232,39 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
     {
         return (
             WrongKind::Shifted,
-            format!("{} of {total} units lie {low:+} bytes from where they belong", counts.displaced),
+            format!(
+                "{} of {total} units lie {low:+} bytes from where they belong",
+                counts.displaced
+            ),
         );
     }
     if let Some((units, reach)) = evidence.spilled {
-        return (WrongKind::Spilled, format!("{units} units lie up to {reach} bytes outside the target"));
+        return (
+            WrongKind::Spilled,
+            format!("{units} units lie up to {reach} bytes outside the target"),
+        );
     }
     let present: Vec<_> = classes.iter().filter(|class| class.0 > 0).collect();
     let [(count, kind, words)] = present.as_slice() else {
-        let parts: Vec<String> = present.iter().map(|(count, _, words)| format!("{count} {words}")).collect();
-        return (WrongKind::Mixed, format!("of {total} units: {}", parts.join(", ")));
+        let parts: Vec<String> = present
+            .iter()
+            .map(|(count, _, words)| format!("{count} {words}"))
+            .collect();
+        return (
+            WrongKind::Mixed,
+            format!("of {total} units: {}", parts.join(", ")),
+        );
     };
     let detail = match kind {
         WrongKind::Stale | WrongKind::Misrouted => {
-            let origin = evidence.target.origins.first().and_then(|o| Key::unpack(o.key));
-            origin.map_or_else(String::new, |origin| format!(": {}", origin_text(origin, evidence.key)))
+            let origin = evidence
+                .target
+                .origins
+                .first()
+                .and_then(|o| Key::unpack(o.key));
+            origin.map_or_else(String::new, |origin| {
+                format!(": {}", origin_text(origin, evidence.key))
+            })
         }
         WrongKind::Shifted => match evidence.target.shift {
             Some((low, high)) => format!(", displaced by {low:+} to {high:+} bytes"),
@@ -202,7 +278,13 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         WrongKind::Flipped => (WrongKind::Flipped, sentence),
         WrongKind::Shifted => (WrongKind::Mixed, sentence),
         kind if counts.equal == 0 => (*kind, sentence),
-        _ => (WrongKind::Partial, format!("{} of {total} units are right, {count} are {words}{detail}", counts.equal)),
+        _ => (
+            WrongKind::Partial,
+            format!(
+                "{} of {total} units are right, {count} are {words}{detail}",
+                counts.equal
+            ),
+        ),
     }
 }
 
@@ -217,8 +299,13 @@ pub fn origin_text(found: Key, expected: Key) -> String {
         Role::Guard => "guard",
         Role::Own => "single-GPU test",
     };
-    let mechanism = super::mechanism::ROSTER.get(usize::from(found.mechanism)).map_or("another test", |m| m.id());
-    format!("{role} of {}->{} by {mechanism}, attempt {}", found.source, found.destination, found.attempt)
+    let mechanism = super::mechanism::ROSTER
+        .get(usize::from(found.mechanism))
+        .map_or("another test", |m| m.id());
+    format!(
+        "{role} of {}->{} by {mechanism}, attempt {}",
+        found.source, found.destination, found.attempt
+    )
 }
 
 #[cfg(test)]
@@ -226,7 +313,14 @@ mod tests {
     use super::*;
 
     fn key(attempt: u16, role: Role) -> Key {
-        Key { run: 77, source: 0, destination: 1, mechanism: 2, attempt, role }
+        Key {
+            run: 77,
+            source: 0,
+            destination: 1,
+            mechanism: 2,
+            attempt,
+            role,
+        }
     }
 
     fn judged(change: impl FnOnce(&mut Vec<u8>)) -> (WrongKind, String) {
@@ -251,12 +345,30 @@ mod tests {
         let stream = |k: Key, first: u64, bytes: usize| words::stream(k.pack(), first, bytes);
         assert_eq!(judged(|d| d.fill(0)).0, WrongKind::Zeroed);
         assert_eq!(judged(|d| d.fill(0xff)).0, WrongKind::Ones);
-        assert_eq!(judged(|d| *d = stream(key(5, Role::Poison), 64, 4096)).0, WrongKind::Dropped);
-        assert_eq!(judged(|d| *d = stream(key(4, Role::Payload), 64, 4096)).0, WrongKind::Stale);
-        let other_run = Key { run: 78, ..key(5, Role::Payload) };
-        assert_eq!(judged(|d| *d = stream(other_run, 64, 4096)).0, WrongKind::Stale);
-        let other_pair = Key { source: 3, ..key(5, Role::Payload) };
-        assert_eq!(judged(|d| *d = stream(other_pair, 64, 4096)).0, WrongKind::Misrouted);
+        assert_eq!(
+            judged(|d| *d = stream(key(5, Role::Poison), 64, 4096)).0,
+            WrongKind::Dropped
+        );
+        assert_eq!(
+            judged(|d| *d = stream(key(4, Role::Payload), 64, 4096)).0,
+            WrongKind::Stale
+        );
+        let other_run = Key {
+            run: 78,
+            ..key(5, Role::Payload)
+        };
+        assert_eq!(
+            judged(|d| *d = stream(other_run, 64, 4096)).0,
+            WrongKind::Stale
+        );
+        let other_pair = Key {
+            source: 3,
+            ..key(5, Role::Payload)
+        };
+        assert_eq!(
+            judged(|d| *d = stream(other_pair, 64, 4096)).0,
+            WrongKind::Misrouted
+        );
         assert_eq!(judged(|d| d[100] ^= 4).0, WrongKind::Flipped);
         assert_eq!(judged(|d| d[2048..].fill(0)).0, WrongKind::Partial);
         assert_eq!(
@@ -274,7 +386,11 @@ mod tests {
         for shift in [3usize, 16, 160] {
             let (kind, detail) = judged(|d| {
                 let poison = words::stream(key(5, Role::Poison).pack(), 64, 4096);
-                let moved: Vec<u8> = poison[..shift].iter().chain(&d[..4096 - shift]).copied().collect();
+                let moved: Vec<u8> = poison[..shift]
+                    .iter()
+                    .chain(&d[..4096 - shift])
+                    .copied()
+                    .collect();
                 *d = moved;
             });
             assert_eq!(kind, WrongKind::Shifted, "{detail}");

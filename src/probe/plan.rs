@@ -99,7 +99,10 @@ pub fn tournament(gpus: &[u32]) -> Vec<Vec<(u32, u32)>> {
     let mut rounds = Vec::new();
     for _ in 1..count {
         let (front, back) = circle.split_at(count / 2);
-        let pairs = front.iter().zip(back.iter().rev()).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
+        let pairs = front
+            .iter()
+            .zip(back.iter().rev())
+            .filter_map(|(a, b)| Some(((*a)?, (*b)?)));
         rounds.push(pairs.collect());
         if let Some(rest) = circle.get_mut(1..) {
             rest.rotate_right(1);
@@ -114,14 +117,31 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     let seen = |gpu: &u32| snapshot.gpu(GpuIndex(*gpu));
     let free = |gpu: &u32| {
         let gpu = seen(gpu);
-        let total = gpu.and_then(|g| g.memory_bytes.known().copied()).unwrap_or(UNKNOWN_MEMORY);
-        total.saturating_sub(gpu.and_then(|g| g.memory_used_bytes.known().copied()).unwrap_or(0))
+        let total = gpu
+            .and_then(|g| g.memory_bytes.known().copied())
+            .unwrap_or(UNKNOWN_MEMORY);
+        total.saturating_sub(
+            gpu.and_then(|g| g.memory_used_bytes.known().copied())
+                .unwrap_or(0),
+        )
     };
     let memory = chosen.iter().map(free).min().unwrap_or(UNKNOWN_MEMORY);
-    let bar1 = chosen.iter().filter_map(|gpu| seen(gpu)?.bar1_bytes.known().copied()).min();
+    let bar1 = chosen
+        .iter()
+        .filter_map(|gpu| seen(gpu)?.bar1_bytes.known().copied())
+        .min();
     let (shapes, big) = shapes(memory, bar1);
-    let span = shapes.iter().map(|(offset, bytes)| offset + bytes).max().unwrap_or(PAGE).next_multiple_of(PAGE);
-    let layout = Layout { span, guard: PAGE, pinned: big.min(16 << 20) };
+    let span = shapes
+        .iter()
+        .map(|(offset, bytes)| offset + bytes)
+        .max()
+        .unwrap_or(PAGE)
+        .next_multiple_of(PAGE);
+    let layout = Layout {
+        span,
+        guard: PAGE,
+        pinned: big.min(16 << 20),
+    };
     let mut plan = Plan {
         gpus: chosen.clone(),
         layout,
@@ -137,10 +157,29 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     let mut next = 0;
     let mut case = |subject, mechanism: &str, rung, (offset, bytes), attempts, timed| {
         next += 1;
-        Case { id: next, subject, mechanism: mechanism.to_string(), rung, bytes, offset, attempts, timed }
+        Case {
+            id: next,
+            subject,
+            mechanism: mechanism.to_string(),
+            rung,
+            bytes,
+            offset,
+            attempts,
+            timed,
+        }
     };
-    let wanted = |id: &str| selection.mechanisms.as_ref().is_none_or(|only| only.iter().any(|m| m == id));
-    let wanted_pair = |pair: OrderedPair| selection.pairs.as_ref().is_none_or(|only| only.contains(&pair));
+    let wanted = |id: &str| {
+        selection
+            .mechanisms
+            .as_ref()
+            .is_none_or(|only| only.iter().any(|m| m == id))
+    };
+    let wanted_pair = |pair: OrderedPair| {
+        selection
+            .pairs
+            .as_ref()
+            .is_none_or(|only| only.contains(&pair))
+    };
 
     // Single GPUs: a piece of memory that takes well under a second, the host link at a size that fills it.
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
@@ -153,13 +192,28 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         if !wanted(id) {
             continue;
         }
-        let cases =
-            chosen.iter().map(|gpu| case(Subject::Gpu(GpuIndex(*gpu)), id, Rung::Alone, (0, bytes), attempts, false));
+        let cases = chosen.iter().map(|gpu| {
+            case(
+                Subject::Gpu(GpuIndex(*gpu)),
+                id,
+                Rung::Alone,
+                (0, bytes),
+                attempts,
+                false,
+            )
+        });
         plan.alone.extend(cases);
     }
     if let ([only], true) = (chosen.as_slice(), wanted(alone::IPC_SAME_GPU)) {
         let subject = Subject::Gpu(GpuIndex(*only));
-        plan.ipc = Some(case(subject, alone::IPC_SAME_GPU, Rung::Alone, (0, IPC_BLOCK), 1, false));
+        plan.ipc = Some(case(
+            subject,
+            alone::IPC_SAME_GPU,
+            Rung::Alone,
+            (0, IPC_BLOCK),
+            1,
+            false,
+        ));
     }
 
     let ordered: Vec<OrderedPair> = chosen
@@ -168,20 +222,42 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         .filter(|pair| wanted_pair(*pair))
         .collect();
     for pair in &ordered {
-        plan.claims.push(case(Subject::Pair(*pair), ADVERTISED, Rung::Advertised, (0, 0), 1, false));
+        plan.claims.push(case(
+            Subject::Pair(*pair),
+            ADVERTISED,
+            Rung::Advertised,
+            (0, 0),
+            1,
+            false,
+        ));
     }
     let rounds = tournament(&chosen);
     for mechanism in mechanism::ROSTER.iter().filter(|m| wanted(m.id())) {
         for shape in &shapes {
             for round in &rounds {
-                let both = round.iter().flat_map(|(a, b)| [OrderedPair::new(*a, *b), OrderedPair::new(*b, *a)]);
+                let both = round
+                    .iter()
+                    .flat_map(|(a, b)| [OrderedPair::new(*a, *b), OrderedPair::new(*b, *a)]);
                 let cases: Vec<Case> = both
                     .flatten()
                     .filter(|pair| wanted_pair(*pair))
-                    .map(|pair| case(Subject::Pair(pair), mechanism.id(), mechanism.rung(), *shape, ATTEMPTS, false))
+                    .map(|pair| {
+                        case(
+                            Subject::Pair(pair),
+                            mechanism.id(),
+                            mechanism.rung(),
+                            *shape,
+                            ATTEMPTS,
+                            false,
+                        )
+                    })
                     .collect();
                 if !cases.is_empty() {
-                    let list = if mechanism.needs_peer_access() { &mut plan.on } else { &mut plan.off };
+                    let list = if mechanism.needs_peer_access() {
+                        &mut plan.on
+                    } else {
+                        &mut plan.off
+                    };
                     list.push(Round { cases });
                 }
             }
@@ -190,13 +266,25 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         if mechanism.id() == "bounce" {
             continue;
         }
-        let list = if mechanism.needs_peer_access() { &mut plan.on_rates } else { &mut plan.off_rates };
+        let list = if mechanism.needs_peer_access() {
+            &mut plan.on_rates
+        } else {
+            &mut plan.off_rates
+        };
         for pair in &ordered {
-            list.push(case(Subject::Pair(*pair), mechanism.id(), mechanism.rung(), (0, big), 1, true));
+            list.push(case(
+                Subject::Pair(*pair),
+                mechanism.id(),
+                mechanism.rung(),
+                (0, big),
+                1,
+                true,
+            ));
         }
     }
     if let Some(only) = &selection.mechanisms {
-        plan.left_out.push(format!("mechanisms other than {}", only.join(", ")));
+        plan.left_out
+            .push(format!("mechanisms other than {}", only.join(", ")));
     }
     if let Some(only) = &selection.pairs {
         plan.left_out.push(format!(
@@ -205,10 +293,13 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         ));
     }
     if chosen.len() > 1 {
-        plan.left_out
-            .push("rungs 4 shared, 5 resident, 6 reduced and 7 loaded: this version does not test them".into());
+        plan.left_out.push(
+            "rungs 4 shared, 5 resident, 6 reduced and 7 loaded: this version does not test them"
+                .into(),
+        );
     } else {
-        plan.left_out.push("rungs 0 to 7 need a second GPU".to_string());
+        plan.left_out
+            .push("rungs 0 to 7 need a second GPU".to_string());
     }
     plan
 }
@@ -225,12 +316,19 @@ mod tests {
         for count in [2u32, 3, 4, 7, 8, 9, 16] {
             let gpus: Vec<u32> = (0..count).collect();
             let rounds = tournament(&gpus);
-            assert_eq!(rounds.len() as u32, count - 1 + count % 2, "rounds grow with N");
+            assert_eq!(
+                rounds.len() as u32,
+                count - 1 + count % 2,
+                "rounds grow with N"
+            );
             let mut met = std::collections::BTreeSet::new();
             for round in &rounds {
                 let mut busy = std::collections::BTreeSet::new();
                 for (a, b) in round {
-                    assert!(busy.insert(*a) && busy.insert(*b), "a GPU plays twice in a round");
+                    assert!(
+                        busy.insert(*a) && busy.insert(*b),
+                        "a GPU plays twice in a round"
+                    );
                     assert!(met.insert((*a.min(b), *a.max(b))));
                 }
             }
@@ -242,9 +340,16 @@ mod tests {
     fn sizes_scale_with_memory_and_pass_bar1() {
         let (real, big) = shapes(140 << 30, Some(256 << 30));
         assert_eq!(big, 64 << 20);
-        assert_eq!(real.len(), 4, "BAR1 larger than memory: nothing lies beyond it");
+        assert_eq!(
+            real.len(),
+            4,
+            "BAR1 larger than memory: nothing lies beyond it"
+        );
         let (small, _) = shapes(32 << 20, Some(2 << 20));
-        assert!(small.iter().any(|(offset, _)| *offset == 2 << 20), "{small:?}");
+        assert!(
+            small.iter().any(|(offset, _)| *offset == 2 << 20),
+            "{small:?}"
+        );
         let (ada, _) = shapes(48 << 30, Some(256 << 20));
         assert!(ada.iter().any(|(offset, _)| *offset == 256 << 20));
     }

@@ -76,7 +76,9 @@ impl Seat {
 
     /// Its kernels, or why there are none.
     pub fn kernels(&self) -> Result<&Kernels, StartError> {
-        self.kernels.as_ref().map_err(|why| StartError::NoKernels(why.clone()))
+        self.kernels
+            .as_ref()
+            .map_err(|why| StartError::NoKernels(why.clone()))
     }
 
     /// Why kernels cannot run here, if they cannot.
@@ -97,13 +99,21 @@ impl Seat {
     /// Queues the units of `key` from index `first` on into `to`.
     pub fn fill(&self, to: Region, first: u64, key: Key, limit: Duration) -> Result<(), SeatError> {
         match &self.kernels {
-            Ok(kernels) => Ok(kernels.fill(&self.stream, to, first, key).map_err(StartError::from)?),
+            Ok(kernels) => Ok(kernels
+                .fill(&self.stream, to, first, key)
+                .map_err(StartError::from)?),
             Err(_) => self.fill_from_host(to, first, key, limit),
         }
     }
 
     /// Writes the same by copies from the host.
-    fn fill_from_host(&self, to: Region, first: u64, key: Key, limit: Duration) -> Result<(), SeatError> {
+    fn fill_from_host(
+        &self,
+        to: Region,
+        first: u64,
+        key: Key,
+        limit: Duration,
+    ) -> Result<(), SeatError> {
         // A scratch of its own: the readback memory must stay free for results.
         let mut staging = PinnedMemory::new(&self.context, READBACK_BYTES as usize)?;
         let mut done = 0;
@@ -111,7 +121,8 @@ impl Seat {
             let bytes = READBACK_BYTES.min(to.bytes() - done);
             let data = words::stream(key.pack(), first + done / words::UNIT, bytes as usize);
             staging.write(0, &data);
-            let (Some(part), Some(from)) = (to.part(done, bytes), staging.region().part(0, bytes)) else {
+            let (Some(part), Some(from)) = (to.part(done, bytes), staging.region().part(0, bytes))
+            else {
                 return Err(SeatError::Layout);
             };
             self.stream.copy(part, from)?;
@@ -122,17 +133,37 @@ impl Seat {
     }
 
     /// Counts units of `from` that differ from `key`'s, by a kernel of this GPU; by the host where there is none.
-    pub fn verify(&self, from: Region, first: u64, key: Key, limit: Duration) -> Result<Mismatch, SeatError> {
-        let Ok(kernels) = &self.kernels else { return self.verify_by_host(from, first, key, limit) };
+    pub fn verify(
+        &self,
+        from: Region,
+        first: u64,
+        key: Key,
+        limit: Duration,
+    ) -> Result<Mismatch, SeatError> {
+        let Ok(kernels) = &self.kernels else {
+            return self.verify_by_host(from, first, key, limit);
+        };
         let result = self.result.region();
-        kernels.verify(&self.stream, from, first, key, result).map_err(StartError::from)?;
+        kernels
+            .verify(&self.stream, from, first, key, result)
+            .map_err(StartError::from)?;
         let bytes = self.read_back(result, MISMATCH_BYTES, limit)?;
         kernels::read_mismatch(&bytes).ok_or(SeatError::Layout)
     }
 
     /// The same by device-to-host copies and the host's arithmetic.
-    pub fn verify_by_host(&self, from: Region, first: u64, key: Key, limit: Duration) -> Result<Mismatch, SeatError> {
-        let mut total = Mismatch { wrong: 0, first: u64::MAX, last: 0 };
+    pub fn verify_by_host(
+        &self,
+        from: Region,
+        first: u64,
+        key: Key,
+        limit: Duration,
+    ) -> Result<Mismatch, SeatError> {
+        let mut total = Mismatch {
+            wrong: 0,
+            first: u64::MAX,
+            last: 0,
+        };
         let mut done = 0;
         while done < from.bytes() {
             let bytes = READBACK_BYTES.min(from.bytes() - done);
@@ -172,29 +203,47 @@ impl Seat {
             return Ok(integrity::census(&data, first, key, poison));
         };
         let result = self.result.region();
-        kernels.classify(&self.stream, from, first, (key, poison), result).map_err(StartError::from)?;
+        kernels
+            .classify(&self.stream, from, first, (key, poison), result)
+            .map_err(StartError::from)?;
         let bytes = self.read_back(result, CENSUS_BYTES, limit)?;
         kernels::read_census(&bytes).ok_or(SeatError::Layout)
     }
 
     /// The first `bytes` bytes of `from`, by a device-to-host copy in this context. At most 1 MiB.
-    pub fn read_back(&self, from: Region, bytes: u64, limit: Duration) -> Result<Vec<u8>, SeatError> {
-        let (Some(part), Some(to)) = (from.part(0, bytes), self.readback.region().part(0, bytes)) else {
+    pub fn read_back(
+        &self,
+        from: Region,
+        bytes: u64,
+        limit: Duration,
+    ) -> Result<Vec<u8>, SeatError> {
+        let (Some(part), Some(to)) = (from.part(0, bytes), self.readback.region().part(0, bytes))
+        else {
             return Err(SeatError::Layout);
         };
         self.stream.copy(to, part)?;
         self.stream.wait(limit)?;
-        self.readback.read(0, bytes as usize).ok_or(SeatError::Layout)
+        self.readback
+            .read(0, bytes as usize)
+            .ok_or(SeatError::Layout)
     }
 
     /// Judges a whole region by kernel and by host windows.
-    pub fn judge(&self, from: Region, first: u64, key: Key, limit: Duration) -> Result<Judged, SeatError> {
+    pub fn judge(
+        &self,
+        from: Region,
+        first: u64,
+        key: Key,
+        limit: Duration,
+    ) -> Result<Judged, SeatError> {
         let kernel = self.verify(from, first, key, limit)?;
         // The owner's second opinion: all of a small region, windows of a large one.
         let mut host_wrong = 0;
         for (offset, bytes) in integrity::windows(from.bytes()) {
             let part = from.part(offset, bytes).ok_or(SeatError::Layout)?;
-            host_wrong += self.verify_by_host(part, first + offset / words::UNIT, key, limit)?.wrong;
+            host_wrong += self
+                .verify_by_host(part, first + offset / words::UNIT, key, limit)?
+                .wrong;
         }
         Ok(Judged { kernel, host_wrong })
     }

@@ -29,11 +29,23 @@ pub fn run(setting: &Setting, seat: &Seat) -> Result<Selftest, SeatError> {
         plants.push(plant(setting, seat, target, Some(kind), limit)?);
     }
     plants.push(vectors(setting, seat, target, limit)?);
-    Ok(Selftest { plants, device: format!("{} {}", seat.context.device().pci, seat.context.device().name) })
+    Ok(Selftest {
+        plants,
+        device: format!(
+            "{} {}",
+            seat.context.device().pci,
+            seat.context.device().name
+        ),
+    })
 }
 
 /// Fill by the kernel against the host's arithmetic: device and host speak of the same words.
-fn vectors(setting: &Setting, seat: &Seat, target: Target, limit: Duration) -> Result<Plant, SeatError> {
+fn vectors(
+    setting: &Setting,
+    seat: &Seat,
+    target: Target,
+    limit: Duration,
+) -> Result<Plant, SeatError> {
     let key = keys(setting).payload;
     let first = (1 << 38) + 3;
     seat.fill(target.to, first, key, limit)?;
@@ -42,13 +54,27 @@ fn vectors(setting: &Setting, seat: &Seat, target: Target, limit: Duration) -> R
     Ok(Plant {
         planted: None,
         reported: (!same).then_some(WrongKind::Mixed),
-        detail: format!("{} units written by the device equal the host's arithmetic: {same}", BYTES / 16),
+        detail: format!(
+            "{} units written by the device equal the host's arithmetic: {same}",
+            BYTES / 16
+        ),
     })
 }
 
 fn keys(setting: &Setting) -> Keys {
-    let key = |role| Key { run: setting.run, source: 1, destination: 2, mechanism: 62, attempt: 7, role };
-    Keys { payload: key(Role::Payload), poison: key(Role::Poison), guard: key(Role::Guard) }
+    let key = |role| Key {
+        run: setting.run,
+        source: 1,
+        destination: 2,
+        mechanism: 62,
+        attempt: 7,
+        role,
+    };
+    Keys {
+        payload: key(Role::Payload),
+        poison: key(Role::Poison),
+        guard: key(Role::Guard),
+    }
 }
 
 fn plant(
@@ -63,7 +89,10 @@ fn plant(
     let other = |key: Key| words::stream(key.pack(), target.first, BYTES as usize);
     let half = payload.len() / 2;
     let mut held = payload.clone();
-    let mut views = Views { source_intact: Some(true), ..Views::default() };
+    let mut views = Views {
+        source_intact: Some(true),
+        ..Views::default()
+    };
     let mut beyond = None;
     match kind {
         None => {}
@@ -73,17 +102,45 @@ fn plant(
         Some(WrongKind::Mirrored) => {
             held = other(keys.poison);
             // The accessor's own view: right words in its scratch, judged as a push's view is.
-            let scratch = seat.scratch.region().part(0, BYTES).ok_or(SeatError::Layout)?;
+            let scratch = seat
+                .scratch
+                .region()
+                .part(0, BYTES)
+                .ok_or(SeatError::Layout)?;
             seat.fill(scratch, target.first, keys.payload, limit)?;
-            views.accessor_sees_right = Some(seat.verify(scratch, target.first, keys.payload, limit)?.wrong == 0);
+            views.accessor_sees_right = Some(
+                seat.verify(scratch, target.first, keys.payload, limit)?
+                    .wrong
+                    == 0,
+            );
         }
-        Some(WrongKind::Stale) => held = other(Key { attempt: keys.payload.attempt - 1, ..keys.payload }),
-        Some(WrongKind::Misrouted) => held = other(Key { source: 3, ..keys.payload }),
-        Some(WrongKind::Spilled) => beyond = Some(words::stream(keys.payload.pack(), target.first + BYTES / 16, 256)),
+        Some(WrongKind::Stale) => {
+            held = other(Key {
+                attempt: keys.payload.attempt - 1,
+                ..keys.payload
+            })
+        }
+        Some(WrongKind::Misrouted) => {
+            held = other(Key {
+                source: 3,
+                ..keys.payload
+            })
+        }
+        Some(WrongKind::Spilled) => {
+            beyond = Some(words::stream(
+                keys.payload.pack(),
+                target.first + BYTES / 16,
+                256,
+            ))
+        }
         Some(WrongKind::Shifted) => {
             let poison = other(keys.poison);
             let rim = poison.get(..SHIFT as usize).unwrap_or_default();
-            held = rim.iter().chain(payload.iter().take(payload.len() - SHIFT as usize)).copied().collect();
+            held = rim
+                .iter()
+                .chain(payload.iter().take(payload.len() - SHIFT as usize))
+                .copied()
+                .collect();
         }
         Some(WrongKind::Flipped) => {
             if let Some(byte) = held.get_mut(half) {
@@ -106,19 +163,35 @@ fn plant(
     seat.stream.wait(limit)?;
     write(seat, target.to, &held, limit)?;
     if let Some(beyond) = beyond {
-        let part = target.after.part(0, beyond.len() as u64).ok_or(SeatError::Layout)?;
+        let part = target
+            .after
+            .part(0, beyond.len() as u64)
+            .ok_or(SeatError::Layout)?;
         write(seat, part, &beyond, limit)?;
     }
     let found = Found::look(seat, target, keys, limit)?;
     if found.is_right() {
-        return Ok(Plant { planted: kind, reported: None, detail: "intact".to_string() });
+        return Ok(Plant {
+            planted: kind,
+            reported: None,
+            detail: "intact".to_string(),
+        });
     }
     let census = examine::census(seat, target, keys, limit)?;
     let corruption = examine::conclude(seat, (target, keys), (&found, &census), &views, limit)?;
-    Ok(Plant { planted: kind, reported: Some(corruption.kind), detail: corruption.detail })
+    Ok(Plant {
+        planted: kind,
+        reported: Some(corruption.kind),
+        detail: corruption.detail,
+    })
 }
 
-fn write(seat: &Seat, to: crate::gpu::Region, data: &[u8], limit: Duration) -> Result<(), SeatError> {
+fn write(
+    seat: &Seat,
+    to: crate::gpu::Region,
+    data: &[u8],
+    limit: Duration,
+) -> Result<(), SeatError> {
     let mut staging = crate::gpu::PinnedMemory::new(&seat.context, data.len())?;
     staging.write(0, data);
     seat.stream.copy(to, staging.region())?;

@@ -85,12 +85,17 @@ fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
 fn environment_words(fixed: &[(String, Option<String>)]) -> Vec<String> {
     let words = fixed.iter().map(|(name, value)| {
         let now = match value {
-            Some(_) if name == "CUDA_CACHE_PATH" => "a private folder, removed after the run".to_string(),
+            Some(_) if name == "CUDA_CACHE_PATH" => {
+                "a private folder, removed after the run".to_string()
+            }
             Some(value) => value.clone(),
             None => "unset".to_string(),
         };
         match std::env::var(name) {
-            Ok(had) => format!("{name}: {now} (the operator had '{}')", had.chars().take(80).collect::<String>()),
+            Ok(had) => format!(
+                "{name}: {now} (the operator had '{}')",
+                had.chars().take(80).collect::<String>()
+            ),
             Err(_) => format!("{name}: {now}"),
         }
     });
@@ -103,9 +108,15 @@ struct PrivateFolder(PathBuf);
 impl PrivateFolder {
     fn new() -> Option<PrivateFolder> {
         use std::os::unix::fs::DirBuilderExt;
-        let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let stamp = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos());
         let path = std::env::temp_dir().join(format!("peerproof-{}-{stamp}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).ok().map(|()| PrivateFolder(path))
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .ok()
+            .map(|()| PrivateFolder(path))
     }
 }
 
@@ -138,9 +149,15 @@ impl<'a> Pool<'a> {
     /// Prepares for workers over the plan's GPUs.
     pub fn new(snapshot: &'a Snapshot, plan: &'a Plan) -> Pool<'a> {
         let folder = PrivateFolder::new();
-        let path = folder.as_ref().map_or_else(std::env::temp_dir, |folder| folder.0.clone());
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos());
-        let run = (clock as u64 ^ u64::from(std::process::id()) << 13).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let path = folder
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |folder| folder.0.clone());
+        let clock = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |d| d.as_nanos());
+        let run = (clock as u64 ^ u64::from(std::process::id()) << 13)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 40;
         Pool {
             snapshot,
             plan,
@@ -156,12 +173,24 @@ impl<'a> Pool<'a> {
     /// Starts a worker with contexts on all GPUs that are not quarantined.
     pub fn open(&mut self, peer_access: bool) -> Result<Ready, String> {
         self.generation = self.generation.wrapping_add(1);
-        let chosen = self.plan.gpus.iter().filter(|gpu| !self.quarantined.contains(gpu));
-        let gpus: Vec<_> =
-            chosen.filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?))).collect();
-        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment).map_err(|error| error.to_string())?;
+        let chosen = self
+            .plan
+            .gpus
+            .iter()
+            .filter(|gpu| !self.quarantined.contains(gpu));
+        let gpus: Vec<_> = chosen
+            .filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?)))
+            .collect();
+        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
+            .map_err(|error| error.to_string())?;
         let (run, generation, layout) = (self.run, self.generation, self.plan.layout);
-        let open = Request::Open(Open { gpus, run, generation, peer_access, layout });
+        let open = Request::Open(Open {
+            gpus,
+            run,
+            generation,
+            peer_access,
+            layout,
+        });
         child.send(&open).map_err(|error| error.to_string())?;
         match child.receive::<Reply>(Instant::now() + OPEN_LIMIT) {
             Ok(Reply::Opened(opened)) => {
@@ -179,7 +208,8 @@ impl<'a> Pool<'a> {
 
     /// Wall limit of a request: every step of every attempt at its own limit, and some for the worker's arithmetic.
     fn limit(&self, cases: &[Case]) -> Duration {
-        let step = |case: &Case| transfer::limit(case.bytes, self.factor) * (4 * (case.attempts + 1));
+        let step =
+            |case: &Case| transfer::limit(case.bytes, self.factor) * (4 * (case.attempts + 1));
         cases.iter().map(step).max().unwrap_or_default() + Duration::from_secs(5) * self.factor
     }
 }
@@ -220,7 +250,10 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         pool,
         plan,
         hooks,
-        results: Results { worker_environment, ..Results::default() },
+        results: Results {
+            worker_environment,
+            ..Results::default()
+        },
         wrong: BTreeSet::new(),
         stopped: BTreeSet::new(),
         alone: BTreeMap::new(),
@@ -254,14 +287,22 @@ impl Supervisor<'_, '_> {
             self.advertised = ready.opened.advertised.iter().copied().collect();
         }
         self.timed("self-test", |s| s.selftest(&mut worker));
-        let alone = Round { cases: self.plan.alone.clone() };
+        let alone = Round {
+            cases: self.plan.alone.clone(),
+        };
         self.phase("each GPU alone", alone.cases.len());
         self.timed("each GPU alone", |s| {
             s.round(&mut worker, &alone, false);
             s.observe_under_load(&mut worker);
             s.ipc(&mut worker);
         });
-        self.rounds("staged", &mut worker, &self.plan.off, &self.plan.off_rates, false);
+        self.rounds(
+            "staged",
+            &mut worker,
+            &self.plan.off,
+            &self.plan.off_rates,
+            false,
+        );
         if let Some(ready) = worker.take() {
             ready.end();
         }
@@ -271,7 +312,9 @@ impl Supervisor<'_, '_> {
             match self.timed("start of the peer worker", |s| s.pool.open(true)) {
                 Ok(ready) => {
                     let refused = ready.opened.refused.iter();
-                    self.refused = refused.map(|(pair, name, code)| (*pair, (name.clone(), *code))).collect();
+                    self.refused = refused
+                        .map(|(pair, name, code)| (*pair, (name.clone(), *code)))
+                        .collect();
                     worker = Some(ready);
                 }
                 Err(why) => self.results.no_worker = Some(why),
@@ -281,7 +324,13 @@ impl Supervisor<'_, '_> {
             let record = self.claim(case);
             self.push(record);
         }
-        self.rounds("peer access", &mut worker, &self.plan.on, &self.plan.on_rates, true);
+        self.rounds(
+            "peer access",
+            &mut worker,
+            &self.plan.on,
+            &self.plan.on_rates,
+            true,
+        );
         if let Some(ready) = worker.take() {
             ready.end();
         }
@@ -291,7 +340,9 @@ impl Supervisor<'_, '_> {
     fn timed<T>(&mut self, name: &str, work: impl FnOnce(&mut Self) -> T) -> T {
         let started = Instant::now();
         let result = work(self);
-        self.results.timings_ms.push((name.to_string(), started.elapsed().as_secs_f64() * 1e3));
+        self.results
+            .timings_ms
+            .push((name.to_string(), started.elapsed().as_secs_f64() * 1e3));
         result
     }
 
@@ -305,13 +356,28 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    fn rounds(&mut self, name: &str, worker: &mut Option<Ready>, rounds: &[Round], rates: &[Case], peer: bool) {
+    fn rounds(
+        &mut self,
+        name: &str,
+        worker: &mut Option<Ready>,
+        rounds: &[Round],
+        rates: &[Case],
+        peer: bool,
+    ) {
         self.phase(name, rounds.iter().map(|round| round.cases.len()).sum());
-        self.timed(&format!("content, {name}"), |s| rounds.iter().for_each(|round| s.round(worker, round, peer)));
+        self.timed(&format!("content, {name}"), |s| {
+            rounds.iter().for_each(|round| s.round(worker, round, peer))
+        });
         self.phase(&format!("rates, {name}"), rates.len());
         self.timed(&format!("rates, {name}"), |s| {
             for case in rates {
-                s.round(worker, &Round { cases: vec![case.clone()] }, peer);
+                s.round(
+                    worker,
+                    &Round {
+                        cases: vec![case.clone()],
+                    },
+                    peer,
+                );
             }
         });
     }
@@ -322,31 +388,50 @@ impl Supervisor<'_, '_> {
         if process::interrupted() {
             return not_run("interrupted".to_string());
         }
-        if let Some(gpu) = self.pool.quarantined.iter().find(|gpu| case.subject.touches(GpuIndex(**gpu))) {
-            return not_run(format!("GPU{gpu} is quarantined: it did not come back after a hang"));
+        if let Some(gpu) = self
+            .pool
+            .quarantined
+            .iter()
+            .find(|gpu| case.subject.touches(GpuIndex(**gpu)))
+        {
+            return not_run(format!(
+                "GPU{gpu} is quarantined: it did not come back after a hang"
+            ));
         }
         let pair = case.subject.pair()?;
         let key = (pair, case.mechanism.clone());
         if self.stopped.contains(&key) {
-            return not_run(format!("{pair} already hung or faulted in {}", case.mechanism));
+            return not_run(format!(
+                "{pair} already hung or faulted in {}",
+                case.mechanism
+            ));
         }
         if case.timed && self.wrong.contains(&key) {
-            return Some(Outcome::NotApplicable { reason: "no rate is taken of a transfer that is wrong".to_string() });
+            return Some(Outcome::NotApplicable {
+                reason: "no rate is taken of a transfer that is wrong".to_string(),
+            });
         }
         if !peer {
             return None;
         }
-        let executing_first = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
-            Some(Side::Destination) => pair.reversed(),
-            _ => pair,
-        };
+        let executing_first =
+            match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
+                Some(Side::Destination) => pair.reversed(),
+                _ => pair,
+            };
         if let Some((name, code)) = self.refused.get(&executing_first) {
             let api = "cuCtxEnablePeerAccess".to_string();
-            return Some(Outcome::Refused { api, code: *code, name: name.clone() });
+            return Some(Outcome::Refused {
+                api,
+                code: *code,
+                name: name.clone(),
+            });
         }
         match self.advertised.get(&executing_first) {
             Some(advertised) if advertised.can_access => None,
-            Some(_) => Some(Outcome::NotApplicable { reason: self.no_access_words(executing_first) }),
+            Some(_) => Some(Outcome::NotApplicable {
+                reason: self.no_access_words(executing_first),
+            }),
             None => not_run("the driver was not asked about this pair".to_string()),
         }
     }
@@ -355,8 +440,12 @@ impl Supervisor<'_, '_> {
         let claims = self.pool.snapshot.claims.get(pair);
         let status = |reading: &crate::model::reading::Reading<String>| reading.known().cloned();
         match claims.and_then(|c| Some((status(&c.p2p_read)?, status(&c.p2p_write)?))) {
-            Some((read, write)) if read == write => format!("no peer access: CUDA says no, NVML says {read}"),
-            Some((read, write)) => format!("no peer access: CUDA says no, NVML says {read} (read), {write} (write)"),
+            Some((read, write)) if read == write => {
+                format!("no peer access: CUDA says no, NVML says {read}")
+            }
+            Some((read, write)) => {
+                format!("no peer access: CUDA says no, NVML says {read} (read), {write} (write)")
+            }
             None => "no peer access: CUDA says no".to_string(),
         }
     }
@@ -380,7 +469,9 @@ impl Supervisor<'_, '_> {
             match self.pool.open(peer) {
                 Ok(ready) => *worker = Some(ready),
                 Err(why) => {
-                    cases.into_iter().for_each(|case| self.not_run(case, &format!("no worker could start: {why}")));
+                    cases.into_iter().for_each(|case| {
+                        self.not_run(case, &format!("no worker could start: {why}"))
+                    });
                     return;
                 }
             }
@@ -408,9 +499,14 @@ impl Supervisor<'_, '_> {
         search: bool,
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
         let mut answers = BTreeMap::new();
-        let Some(ready) = worker else { return (answers, None) };
+        let Some(ready) = worker else {
+            return (answers, None);
+        };
         let deadline = Instant::now() + self.pool.limit(cases);
-        let mut sent = ready.child.send(&Request::Run { cases: cases.to_vec(), search });
+        let mut sent = ready.child.send(&Request::Run {
+            cases: cases.to_vec(),
+            search,
+        });
         let mut ended = None;
         loop {
             let reply = match sent {
@@ -452,7 +548,11 @@ impl Supervisor<'_, '_> {
     /// Quarantines the GPUs of the cases that were not answered.
     fn quarantine(&mut self, cases: &[Case], answers: &BTreeMap<u32, Answer>) {
         for case in cases.iter().filter(|case| !answers.contains_key(&case.id)) {
-            let touched = self.plan.gpus.iter().filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
+            let touched = self
+                .plan
+                .gpus
+                .iter()
+                .filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
             self.pool.quarantined.extend(touched);
         }
     }
@@ -470,10 +570,19 @@ impl Supervisor<'_, '_> {
         for _ in 0..3 {
             // NVML's utilisation covers up to the last second.
             std::thread::sleep(Duration::from_millis(600));
-            let Some(observation) = (self.hooks.observe)("after a hang") else { return };
-            let touched = self.plan.gpus.iter().copied().filter(|gpu| case.subject.touches(GpuIndex(*gpu)));
+            let Some(observation) = (self.hooks.observe)("after a hang") else {
+                return;
+            };
+            let touched = self
+                .plan
+                .gpus
+                .iter()
+                .copied()
+                .filter(|gpu| case.subject.touches(GpuIndex(*gpu)));
             let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
-            seen = Some(seen.map_or(now.clone(), |seen| seen.intersection(&now).copied().collect()));
+            seen = Some(seen.map_or(now.clone(), |seen| {
+                seen.intersection(&now).copied().collect()
+            }));
             if seen.as_ref().is_none_or(BTreeSet::is_empty) {
                 return;
             }
@@ -482,15 +591,26 @@ impl Supervisor<'_, '_> {
     }
 
     /// Runs suspects again, each alone, in a worker that has not seen a fault.
-    fn rerun(&mut self, suspects: Vec<(Case, Option<Answer>)>, ended: Option<&str>, peer: bool, alone_already: bool) {
+    fn rerun(
+        &mut self,
+        suspects: Vec<(Case, Option<Answer>)>,
+        ended: Option<&str>,
+        peer: bool,
+        alone_already: bool,
+    ) {
         let mut finished: Vec<(Case, Option<Answer>, Answer)> = Vec::new();
         for (case, shared) in suspects {
-            let confirmed = case.subject.pair().is_some_and(|p| self.wrong.contains(&(p, case.mechanism.clone())));
+            let confirmed = case
+                .subject
+                .pair()
+                .is_some_and(|p| self.wrong.contains(&(p, case.mechanism.clone())));
             if let (true, Some(answer)) = (confirmed, &shared)
                 && answer.outcome.corruption().is_some()
             {
                 let mut answer = answer.clone();
-                answer.notes.push("this pair and mechanism were already confirmed wrong alone".to_string());
+                answer
+                    .notes
+                    .push("this pair and mechanism were already confirmed wrong alone".to_string());
                 let record = self.record(case, answer.outcome.clone(), Some(answer));
                 self.push(record);
                 continue;
@@ -509,7 +629,10 @@ impl Supervisor<'_, '_> {
                 None => match self.pool.open(peer) {
                     Ok(ready) => Some(ready),
                     Err(why) => {
-                        self.not_run(case, &format!("no worker could start for a second look: {why}"));
+                        self.not_run(
+                            case,
+                            &format!("no worker could start for a second look: {why}"),
+                        );
                         continue;
                     }
                 },
@@ -523,16 +646,22 @@ impl Supervisor<'_, '_> {
                 let took = started.elapsed();
                 let how = gone.clone().unwrap_or_default();
                 let outcome = if process::interrupted() {
-                    Outcome::NotRun { reason: "interrupted".to_string() }
+                    Outcome::NotRun {
+                        reason: "interrupted".to_string(),
+                    }
                 } else if how == ReceiveError::TimedOut.to_string() {
-                    Outcome::TimedOut { after_ms: took.as_millis() as u64 }
+                    Outcome::TimedOut {
+                        after_ms: took.as_millis() as u64,
+                    }
                 } else {
                     Outcome::Died { how }
                 };
                 unanswered(&case, outcome, took)
             });
-            let failed =
-                matches!(answer.outcome, Outcome::TimedOut { .. } | Outcome::Faulted { .. } | Outcome::Died { .. });
+            let failed = matches!(
+                answer.outcome,
+                Outcome::TimedOut { .. } | Outcome::Faulted { .. } | Outcome::Died { .. }
+            );
             if let (true, Some(pair)) = (failed, case.subject.pair()) {
                 self.stopped.insert((pair, case.mechanism.clone()));
             }
@@ -552,21 +681,23 @@ impl Supervisor<'_, '_> {
         for (case, shared, mut alone) in finished {
             let neighbour = culprits.iter().any(|c| {
                 c.id != case.id
-                    && self
-                        .plan
-                        .gpus
-                        .iter()
-                        .any(|g| c.subject.touches(GpuIndex(*g)) && case.subject.touches(GpuIndex(*g)))
+                    && self.plan.gpus.iter().any(|g| {
+                        c.subject.touches(GpuIndex(*g)) && case.subject.touches(GpuIndex(*g))
+                    })
             });
             let mut is_alone = true;
             if alone.outcome.is_intact() {
                 match shared {
                     // Wrong only together with others stays wrong. A fault or hang may be a neighbour's.
                     Some(shared)
-                        if shared.outcome.corruption().is_some() || shared.outcome.is_failure() && !neighbour =>
+                        if shared.outcome.corruption().is_some()
+                            || shared.outcome.is_failure() && !neighbour =>
                     {
                         alone = shared;
-                        alone.notes.push("intact when run alone: wrong only together with other pairs".to_string());
+                        alone.notes.push(
+                            "intact when run alone: wrong only together with other pairs"
+                                .to_string(),
+                        );
                         is_alone = false;
                     }
                     None if !alone_already && culprits.is_empty() => {
@@ -588,15 +719,45 @@ impl Supervisor<'_, '_> {
 
     fn record(&self, case: Case, outcome: Outcome, answer: Option<Answer>) -> Record {
         let (attempts_ran, rate, took_ms, notes, peer_access, executor) = match answer {
-            Some(a) => (a.attempts_ran, a.rate, a.took_ms, a.notes, a.peer_access, a.executor),
-            None => (0, None, 0.0, Vec::new(), PeerAccess::NotApplicable, String::new()),
+            Some(a) => (
+                a.attempts_ran,
+                a.rate,
+                a.took_ms,
+                a.notes,
+                a.peer_access,
+                a.executor,
+            ),
+            None => (
+                0,
+                None,
+                0.0,
+                Vec::new(),
+                PeerAccess::NotApplicable,
+                String::new(),
+            ),
         };
         let alone = case.timed || case.subject.pair().is_none();
-        Record { case, outcome, peer_access, executor, attempts_ran, rate, alone, took_ms, notes }
+        Record {
+            case,
+            outcome,
+            peer_access,
+            executor,
+            attempts_ran,
+            rate,
+            alone,
+            took_ms,
+            notes,
+        }
     }
 
     fn not_run(&mut self, case: Case, reason: &str) {
-        let record = self.record(case, Outcome::NotRun { reason: reason.to_string() }, None);
+        let record = self.record(
+            case,
+            Outcome::NotRun {
+                reason: reason.to_string(),
+            },
+            None,
+        );
         self.push(record);
     }
 
@@ -607,10 +768,12 @@ impl Supervisor<'_, '_> {
 
     /// Rung 0: what the claims of CUDA and NVML come to.
     fn claim(&self, case: &Case) -> Record {
-        let outcome = case
-            .subject
-            .pair()
-            .map_or_else(|| Outcome::NotRun { reason: "not a pair".to_string() }, |pair| self.claim_outcome(pair));
+        let outcome = case.subject.pair().map_or_else(
+            || Outcome::NotRun {
+                reason: "not a pair".to_string(),
+            },
+            |pair| self.claim_outcome(pair),
+        );
         let mut record = self.record(case.clone(), outcome, None);
         record.executor = "claims of CUDA and NVML".to_string();
         record.attempts_ran = 1;
@@ -619,12 +782,19 @@ impl Supervisor<'_, '_> {
 
     fn claim_outcome(&self, pair: OrderedPair) -> Outcome {
         if let Some((name, code)) = self.refused.get(&pair) {
-            return Outcome::Refused { api: "cuCtxEnablePeerAccess".into(), code: *code, name: name.clone() };
+            return Outcome::Refused {
+                api: "cuCtxEnablePeerAccess".into(),
+                code: *code,
+                name: name.clone(),
+            };
         }
         let claims = self.pool.snapshot.claims.get(pair);
-        let nvml = claims.and_then(|c| Some((c.p2p_read.known()?.as_str(), c.p2p_write.known()?.as_str())));
+        let nvml = claims
+            .and_then(|c| Some((c.p2p_read.known()?.as_str(), c.p2p_write.known()?.as_str())));
         match (self.advertised.get(&pair).map(|a| a.can_access), nvml) {
-            (None, _) => Outcome::NotRun { reason: "the driver was not asked about this pair".to_string() },
+            (None, _) => Outcome::NotRun {
+                reason: "the driver was not asked about this pair".to_string(),
+            },
             (Some(true), None | Some(("OK", "OK"))) => Outcome::Intact,
             (Some(true), Some((read, write))) => Outcome::Refused {
                 api: "nvmlDeviceGetP2PStatus".to_string(),
@@ -636,12 +806,16 @@ impl Supervisor<'_, '_> {
                 code: 0,
                 name: "NVML says OK, CUDA says no".to_string(),
             },
-            (Some(false), _) => Outcome::NotApplicable { reason: self.no_access_words(pair) },
+            (Some(false), _) => Outcome::NotApplicable {
+                reason: self.no_access_words(pair),
+            },
         }
     }
 
     fn selftest(&mut self, worker: &mut Option<Ready>) {
-        let (Some(ready), Some(gpu)) = (worker.as_mut(), self.plan.gpus.first()) else { return };
+        let (Some(ready), Some(gpu)) = (worker.as_mut(), self.plan.gpus.first()) else {
+            return;
+        };
         let limit = Duration::from_secs(30) * self.pool.factor;
         match ready.ask(&Request::Selftest { gpu: *gpu }, limit) {
             Ok(Reply::Planted(selftest)) => self.results.selftest = Some(selftest),
@@ -657,7 +831,13 @@ impl Supervisor<'_, '_> {
 
     fn observe_under_load(&mut self, worker: &mut Option<Ready>) {
         let Some(ready) = worker.as_mut() else { return };
-        if ready.child.send(&Request::Load { millis: LOAD.as_millis() as u64 }).is_err() {
+        if ready
+            .child
+            .send(&Request::Load {
+                millis: LOAD.as_millis() as u64,
+            })
+            .is_err()
+        {
             return;
         }
         std::thread::sleep(LOAD / 2);
@@ -672,7 +852,9 @@ impl Supervisor<'_, '_> {
 
     /// With one GPU: memory shared by CUDA IPC between two processes on it.
     fn ipc(&mut self, worker: &mut Option<Ready>) {
-        let Some(case) = self.plan.ipc.clone() else { return };
+        let Some(case) = self.plan.ipc.clone() else {
+            return;
+        };
         if let Some(outcome) = self.settled(&case, false) {
             let record = self.record(case, outcome, None);
             self.push(record);
@@ -690,14 +872,28 @@ impl Supervisor<'_, '_> {
         let limit = self.pool.limit(std::slice::from_ref(case));
         let owner = worker.as_mut().ok_or("no worker is open")?;
         let gpu = *self.plan.gpus.first().ok_or("no GPU was chosen")?;
-        let handle = match owner.ask(&Request::IpcOwn { gpu, bytes: case.bytes }, limit) {
+        let handle = match owner.ask(
+            &Request::IpcOwn {
+                gpu,
+                bytes: case.bytes,
+            },
+            limit,
+        ) {
             Ok(Reply::Exported { handle }) => handle,
-            Ok(Reply::Failed { message, .. }) => return Err(format!("memory could not be exported: {message}")),
+            Ok(Reply::Failed { message, .. }) => {
+                return Err(format!("memory could not be exported: {message}"));
+            }
             Ok(other) => return Err(format!("a worker answered out of turn: {other:?}")),
             Err(error) => return Err(error.to_string()),
         };
         let mut visitor = self.pool.open(false)?;
-        let visited = visitor.ask(&Request::IpcVisit { case: case.clone(), handle }, limit);
+        let visited = visitor.ask(
+            &Request::IpcVisit {
+                case: case.clone(),
+                handle,
+            },
+            limit,
+        );
         // The visitor has closed the handle when it answers: the owner may free after.
         visitor.end();
         let visited = match visited {
@@ -758,7 +954,11 @@ pub fn selftest(snapshot: &Snapshot, plan: &Plan) -> Result<(Selftest, Authentic
 }
 
 /// Measures kernels and host link on the first chosen GPU.
-pub fn bench(snapshot: &Snapshot, plan: &Plan, samples: u32) -> Result<(Vec<BenchRow>, Authenticity), String> {
+pub fn bench(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    samples: u32,
+) -> Result<(Vec<BenchRow>, Authenticity), String> {
     let mut pool = Pool::new(snapshot, plan);
     let mut ready = pool.open(false)?;
     let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
@@ -776,5 +976,9 @@ pub fn bench(snapshot: &Snapshot, plan: &Plan, samples: u32) -> Result<(Vec<Benc
 
 /// Single-GPU tests by id, for `--mechanism` and lists.
 pub fn mechanism_ids() -> Vec<&'static str> {
-    alone::ROSTER.iter().map(|(id, _)| *id).chain(mechanism::ROSTER.iter().map(|m| m.id())).collect()
+    alone::ROSTER
+        .iter()
+        .map(|(id, _)| *id)
+        .chain(mechanism::ROSTER.iter().map(|m| m.id()))
+        .collect()
 }

@@ -57,7 +57,11 @@ impl Setting<'_> {
             attempt: u16::from(self.generation) << 8 | (attempt as u16 & 0xff),
             role,
         };
-        Keys { payload: key(Role::Payload), poison: key(Role::Poison), guard: key(Role::Guard) }
+        Keys {
+            payload: key(Role::Payload),
+            poison: key(Role::Poison),
+            guard: key(Role::Guard),
+        }
     }
 }
 
@@ -81,15 +85,30 @@ struct Lane<'a> {
 
 impl<'a> Lane<'a> {
     fn open(setting: &'a Setting, case: &'a Case) -> Result<Lane<'a>, Outcome> {
-        let not_run = |reason: &str| Outcome::NotRun { reason: reason.to_string() };
-        let pair = case.subject.pair().ok_or_else(|| not_run("not a pair case"))?;
-        let mechanism = mechanism::by_id(&case.mechanism).ok_or_else(|| not_run("unknown mechanism"))?;
-        let (Some(source), Some(destination)) = (setting.seat(pair.source.0), setting.seat(pair.destination.0)) else {
+        let not_run = |reason: &str| Outcome::NotRun {
+            reason: reason.to_string(),
+        };
+        let pair = case
+            .subject
+            .pair()
+            .ok_or_else(|| not_run("not a pair case"))?;
+        let mechanism =
+            mechanism::by_id(&case.mechanism).ok_or_else(|| not_run("unknown mechanism"))?;
+        let (Some(source), Some(destination)) = (
+            setting.seat(pair.source.0),
+            setting.seat(pair.destination.0),
+        ) else {
             return Err(not_run("a GPU of the pair is not open in this worker"));
         };
-        let executing = if mechanism.side() == Side::Source { source } else { destination };
+        let executing = if mechanism.side() == Side::Source {
+            source
+        } else {
+            destination
+        };
         if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
-            return Err(Outcome::NotApplicable { reason: why.to_string() });
+            return Err(Outcome::NotApplicable {
+                reason: why.to_string(),
+            });
         }
         let from = source.source.region().part(case.offset, case.bytes);
         let target = Target::of(destination, case.offset, case.bytes);
@@ -115,7 +134,12 @@ impl<'a> Lane<'a> {
     }
 
     fn transfer(&self) -> Transfer<'a> {
-        Transfer { source: self.source, destination: self.destination, from: self.from, to: self.target.to }
+        Transfer {
+            source: self.source,
+            destination: self.destination,
+            from: self.from,
+            to: self.target.to,
+        }
     }
 
     fn live(&self, attempt: u32) -> bool {
@@ -126,20 +150,25 @@ impl<'a> Lane<'a> {
     fn fail(&mut self, error: SeatError, transferring: bool) {
         self.retire = true;
         self.ended = Some(match error {
-            SeatError::Wait(WaitError::TimedOut(after)) if transferring => {
-                Outcome::TimedOut { after_ms: after.as_millis() as u64 }
-            }
-            SeatError::Wait(WaitError::TimedOut(_)) => {
-                Outcome::NotRun { reason: "its GPUs did not answer before or after the transfer".to_string() }
-            }
-            SeatError::Wait(WaitError::Driver(error)) | SeatError::Start(StartError::Driver(error)) => {
-                Outcome::Faulted { api: error.api.to_string(), code: error.code, name: error.name }
-            }
+            SeatError::Wait(WaitError::TimedOut(after)) if transferring => Outcome::TimedOut {
+                after_ms: after.as_millis() as u64,
+            },
+            SeatError::Wait(WaitError::TimedOut(_)) => Outcome::NotRun {
+                reason: "its GPUs did not answer before or after the transfer".to_string(),
+            },
+            SeatError::Wait(WaitError::Driver(error))
+            | SeatError::Start(StartError::Driver(error)) => Outcome::Faulted {
+                api: error.api.to_string(),
+                code: error.code,
+                name: error.name,
+            },
             SeatError::Start(StartError::NoKernels(reason)) => {
                 self.retire = false;
                 Outcome::NotApplicable { reason }
             }
-            SeatError::Layout => Outcome::NotRun { reason: error.to_string() },
+            SeatError::Layout => Outcome::NotRun {
+                reason: error.to_string(),
+            },
         });
     }
 
@@ -156,7 +185,11 @@ impl<'a> Lane<'a> {
         Answer {
             id: self.case.id,
             outcome,
-            peer_access: if peer_access { PeerAccess::Both } else { PeerAccess::Off },
+            peer_access: if peer_access {
+                PeerAccess::Both
+            } else {
+                PeerAccess::Off
+            },
             executor: self.mechanism.executor(self.pair),
             attempts_ran: self.ran,
             rate: self.rate,
@@ -176,7 +209,11 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
             Err(outcome) => emit(Answer {
                 id: case.id,
                 outcome,
-                peer_access: if setting.peer_access { PeerAccess::Both } else { PeerAccess::Off },
+                peer_access: if setting.peer_access {
+                    PeerAccess::Both
+                } else {
+                    PeerAccess::Off
+                },
                 executor: String::new(),
                 attempts_ran: 0,
                 rate: None,
@@ -186,7 +223,11 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
             }),
         }
     }
-    let most = lanes.iter().map(|lane| lane.case.attempts).max().unwrap_or(0);
+    let most = lanes
+        .iter()
+        .map(|lane| lane.case.attempts)
+        .max()
+        .unwrap_or(0);
     for attempt in 1..=most {
         step(setting, &mut lanes, attempt);
     }
@@ -208,7 +249,10 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         let prepared = lane
             .target
             .poison(lane.destination, keys, lane.limit)
-            .and_then(|()| lane.source.fill(lane.from, lane.target.first, keys.payload, lane.limit));
+            .and_then(|()| {
+                lane.source
+                    .fill(lane.from, lane.target.first, keys.payload, lane.limit)
+            });
         if let Err(error) = prepared {
             lane.fail(error, false);
         }
@@ -217,7 +261,11 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         poison_others(setting, lanes, attempt);
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let waited = lane.source.stream.wait(lane.limit).and_then(|()| lane.destination.stream.wait(lane.limit));
+        let waited = lane
+            .source
+            .stream
+            .wait(lane.limit)
+            .and_then(|()| lane.destination.stream.wait(lane.limit));
         if let Err(error) = waited {
             lane.fail(error.into(), false);
         }
@@ -233,7 +281,9 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         }
     }
     for at in 0..lanes.len() {
-        let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else { continue };
+        let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else {
+            continue;
+        };
         let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
         match look(setting, lane, keys) {
             Ok(None) => lane.ran += 1,
@@ -260,8 +310,15 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
     }
     let census = examine::census(lane.destination, lane.target, keys, lane.limit)?;
     let mut views = Views::default();
-    let executing = if lane.mechanism.side() == Side::Source { lane.source } else { lane.destination };
-    if let Some(scratch) = executing.scratch.region().part(lane.case.offset, lane.case.bytes)
+    let executing = if lane.mechanism.side() == Side::Source {
+        lane.source
+    } else {
+        lane.destination
+    };
+    if let Some(scratch) = executing
+        .scratch
+        .region()
+        .part(lane.case.offset, lane.case.bytes)
         && lane.mechanism.view(&lane.transfer(), scratch)?
     {
         executing.stream.wait(lane.limit)?;
@@ -273,12 +330,20 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
             views.accessor_bytes = Some(executing.read_back(part, bytes, lane.limit)?);
         }
     }
-    let source = lane.source.verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
+    let source = lane
+        .source
+        .verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
     views.source_intact = Some(source.wrong == 0);
     if setting.search {
         views.found_in = search_others(setting, lane, keys)?;
     }
-    let corruption = examine::conclude(lane.destination, (lane.target, keys), (&found, &census), &views, lane.limit)?;
+    let corruption = examine::conclude(
+        lane.destination,
+        (lane.target, keys),
+        (&found, &census),
+        &views,
+        lane.limit,
+    )?;
     Ok(Some(corruption))
 }
 
@@ -286,10 +351,15 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
 fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
         let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
-        for seat in
-            setting.seats.iter().filter(|seat| !lane.case.subject.touches(crate::model::pair::GpuIndex(seat.gpu)))
-        {
-            let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else { continue };
+        for seat in setting.seats.iter().filter(|seat| {
+            !lane
+                .case
+                .subject
+                .touches(crate::model::pair::GpuIndex(seat.gpu))
+        }) {
+            let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else {
+                continue;
+            };
             let poisoned = seat
                 .fill(target.to, target.first, keys.guard, lane.limit)
                 .and_then(|()| seat.stream.wait(lane.limit).map_err(SeatError::from));
@@ -303,12 +373,28 @@ fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 
 /// The GPU whose buffer holds words of this transfer, if one does.
 fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
-    for seat in setting.seats.iter().filter(|seat| !lane.case.subject.touches(crate::model::pair::GpuIndex(seat.gpu))) {
-        let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else { continue };
-        if seat.verify(target.to, target.first, keys.guard, lane.limit)?.wrong == 0 {
+    for seat in setting.seats.iter().filter(|seat| {
+        !lane
+            .case
+            .subject
+            .touches(crate::model::pair::GpuIndex(seat.gpu))
+    }) {
+        let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else {
+            continue;
+        };
+        if seat
+            .verify(target.to, target.first, keys.guard, lane.limit)?
+            .wrong
+            == 0
+        {
             continue;
         }
-        let census = seat.classify(target.to, target.first, (keys.payload, keys.guard), lane.limit)?;
+        let census = seat.classify(
+            target.to,
+            target.first,
+            (keys.payload, keys.guard),
+            lane.limit,
+        )?;
         if census.counts.equal + census.counts.displaced > 0 {
             return Ok(Some(seat.gpu));
         }
@@ -325,9 +411,14 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
     let transfer = lane.transfer();
     let stream = lane.mechanism.stream(&transfer);
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
-    let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), lane.case.attempts + 1);
+    let keys = setting.keys(
+        lane.pair,
+        mechanism::number(&lane.case.mechanism),
+        lane.case.attempts + 1,
+    );
     lane.target.poison(lane.destination, keys, lane.limit)?;
-    lane.source.fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
+    lane.source
+        .fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
     lane.source.stream.wait(lane.limit)?;
     lane.destination.stream.wait(lane.limit)?;
     let mut samples = Vec::new();
@@ -343,7 +434,13 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
         }
     }
     let method = "events on a non-blocking stream, one flow alone".to_string();
-    lane.rate = Some(Measurement { samples, unit: Unit::GbPerS, warmup: WARMUP, method, caveats: Vec::new() });
+    lane.rate = Some(Measurement {
+        samples,
+        unit: Unit::GbPerS,
+        warmup: WARMUP,
+        method,
+        caveats: Vec::new(),
+    });
     if let Some(mut corruption) = look(setting, lane, keys)? {
         corruption.attempt = lane.case.attempts + 1;
         lane.corruption.get_or_insert(corruption);
@@ -354,5 +451,9 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
 
 /// Windows that a case's host check reads, for the report's words.
 pub fn host_check_text(bytes: u64) -> &'static str {
-    if integrity::windows(bytes).len() == 1 { "whole" } else { "in 8 windows of 64 KiB" }
+    if integrity::windows(bytes).len() == 1 {
+        "whole"
+    } else {
+        "in 8 windows of 64 KiB"
+    }
 }

@@ -50,7 +50,12 @@ pub fn serve(input: impl BufRead, output: impl Write + Send) -> std::io::Result<
             let _ = writeln!(output, "{line}").and_then(|()| output.flush());
         }
     };
-    let failed = |message: String| reply(Reply::Failed { message, severity: Severity::Critical });
+    let failed = |message: String| {
+        reply(Reply::Failed {
+            message,
+            severity: Severity::Critical,
+        })
+    };
     let mut worker: Option<Worker> = None;
     for line in input.lines() {
         let request: Request = match serde_json::from_str(&line?) {
@@ -84,9 +89,12 @@ impl Worker {
         for (gpu, pci) in &open.gpus {
             let started = Instant::now();
             let Some(device) = devices.iter().find(|device| device.pci == *pci) else {
-                return Err(format!("CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)"));
+                return Err(format!(
+                    "CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)"
+                ));
             };
-            let name = |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
+            let name =
+                |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
             let context = Context::new(system.driver(), device).map_err(name)?;
             let seat = Seat::open(*gpu, &context, open.layout).map_err(name)?;
             gpus.push(OpenedGpu {
@@ -99,20 +107,37 @@ impl Worker {
             seats.push(seat);
         }
         let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
-        let worker = Worker { open, system, seats, exported: None, per_request };
+        let worker = Worker {
+            open,
+            system,
+            seats,
+            exported: None,
+            per_request,
+        };
         let pairs: Vec<OrderedPair> = worker.pairs();
         let mut advertised = Vec::new();
         for pair in &pairs {
-            advertised.push((*pair, worker.advertised(*pair).map_err(|error| error.to_string())?));
+            advertised.push((
+                *pair,
+                worker
+                    .advertised(*pair)
+                    .map_err(|error| error.to_string())?,
+            ));
         }
         let mut refused = Vec::new();
         if worker.open.peer_access && !worker.per_request {
-            let open_pairs: Vec<_> = advertised.iter().filter(|(_, a)| a.can_access).map(|(pair, _)| *pair).collect();
+            let open_pairs: Vec<_> = advertised
+                .iter()
+                .filter(|(_, a)| a.can_access)
+                .map(|(pair, _)| *pair)
+                .collect();
             refused = worker.set_peer_access(&open_pairs, true)?;
         } else if !worker.open.peer_access {
             // The proof of "off": disabling answers that it was never on.
             for (pair, why, code) in worker.set_peer_access(&pairs, false)? {
-                return Err(format!("peer access {pair} is not provably off: {why} ({code})"));
+                return Err(format!(
+                    "peer access {pair} is not provably off: {why} ({code})"
+                ));
             }
         }
         let opened = Opened {
@@ -127,7 +152,10 @@ impl Worker {
     }
 
     fn pairs(&self) -> Vec<OrderedPair> {
-        let all = self.seats.iter().flat_map(|s| self.seats.iter().map(move |d| (s.gpu, d.gpu)));
+        let all = self
+            .seats
+            .iter()
+            .flat_map(|s| self.seats.iter().map(move |d| (s.gpu, d.gpu)));
         all.filter_map(|(s, d)| OrderedPair::new(s, d)).collect()
     }
 
@@ -136,10 +164,19 @@ impl Worker {
     }
 
     fn advertised(&self, pair: OrderedPair) -> Result<Advertised, crate::ffi::driver::DriverError> {
-        let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) else {
-            return Ok(Advertised { can_access: false, native_atomics: false, rank: -1 });
+        let (Some(source), Some(destination)) =
+            (self.seat(pair.source), self.seat(pair.destination))
+        else {
+            return Ok(Advertised {
+                can_access: false,
+                native_atomics: false,
+                rank: -1,
+            });
         };
-        let (s, d) = (source.context.device().handle, destination.context.device().handle);
+        let (s, d) = (
+            source.context.device().handle,
+            destination.context.device().handle,
+        );
         let driver = self.system.driver();
         Ok(Advertised {
             can_access: driver.can_access_peer(s, d)?,
@@ -151,10 +188,16 @@ impl Worker {
 
     /// Enables or disables access of each pair's source context to its destination; what was refused comes back. With
     /// `on` false, anything but "was never on" counts as refused.
-    fn set_peer_access(&self, pairs: &[OrderedPair], on: bool) -> Result<Vec<(OrderedPair, String, u32)>, String> {
+    fn set_peer_access(
+        &self,
+        pairs: &[OrderedPair],
+        on: bool,
+    ) -> Result<Vec<(OrderedPair, String, u32)>, String> {
         let mut refused = Vec::new();
         for pair in pairs {
-            let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) else {
+            let (Some(source), Some(destination)) =
+                (self.seat(pair.source), self.seat(pair.destination))
+            else {
                 continue;
             };
             let change = if on {
@@ -163,9 +206,12 @@ impl Worker {
                 source.context.disable_peer(&destination.context)
             };
             match (change, on) {
-                (Ok(PeerChange::Done | PeerChange::Already), true) | (Ok(PeerChange::Already), false) => {}
+                (Ok(PeerChange::Done | PeerChange::Already), true)
+                | (Ok(PeerChange::Already), false) => {}
                 (Ok(PeerChange::Done), false) => refused.push((*pair, "it was on".to_string(), 0)),
-                (Ok(PeerChange::Refused(error)), _) => refused.push((*pair, error.name, error.code)),
+                (Ok(PeerChange::Refused(error)), _) => {
+                    refused.push((*pair, error.name, error.code))
+                }
                 // Enabling can also fail outright on a broken host (205, facts F28): that is the pair's answer.
                 (Err(error), true) => refused.push((*pair, error.name, error.code)),
                 (Err(error), false) => return Err(error.to_string()),
@@ -186,7 +232,12 @@ impl Worker {
     }
 
     fn answer(&mut self, request: Request, reply: &(impl Fn(Reply) + Sync)) {
-        let warn = |message: String| reply(Reply::Failed { message, severity: Severity::Warning });
+        let warn = |message: String| {
+            reply(Reply::Failed {
+                message,
+                severity: Severity::Warning,
+            })
+        };
         match request {
             Request::Open(_) => {}
             Request::Run { cases, search } => {
@@ -212,11 +263,15 @@ impl Worker {
                 None => warn(format!("GPU{gpu} is not open")),
             },
             Request::IpcOwn { gpu, bytes } => {
-                let owned = self.seat(GpuIndex(gpu)).map(|seat| alone::ipc_own(&self.setting(false), seat, bytes));
+                let owned = self
+                    .seat(GpuIndex(gpu))
+                    .map(|seat| alone::ipc_own(&self.setting(false), seat, bytes));
                 match owned {
                     Some(Ok((memory, handle))) => {
                         self.exported = Some(memory);
-                        reply(Reply::Exported { handle: handle.0.to_vec() });
+                        reply(Reply::Exported {
+                            handle: handle.0.to_vec(),
+                        });
                     }
                     Some(Err(error)) => warn(error.to_string()),
                     None => warn(format!("GPU{gpu} is not open")),
@@ -226,14 +281,24 @@ impl Worker {
                 let handle = <[u8; 64]>::try_from(handle.as_slice()).map(IpcHandle);
                 match (self.single(&case), handle) {
                     (Some(seat), Ok(handle)) => {
-                        reply(Reply::Answer(alone::ipc_visit(&self.setting(false), seat, &case, handle)));
+                        reply(Reply::Answer(alone::ipc_visit(
+                            &self.setting(false),
+                            seat,
+                            &case,
+                            handle,
+                        )));
                     }
                     _ => warn("the IPC handle or its GPU is not usable".to_string()),
                 }
             }
             Request::IpcJudge { case } => match (self.single(&case), &self.exported) {
                 (Some(seat), Some(memory)) => {
-                    reply(Reply::Answer(alone::ipc_judge(&self.setting(false), seat, &case, memory)));
+                    reply(Reply::Answer(alone::ipc_judge(
+                        &self.setting(false),
+                        seat,
+                        &case,
+                        memory,
+                    )));
                 }
                 _ => warn("nothing was exported".to_string()),
             },
@@ -249,23 +314,33 @@ impl Worker {
 
     fn run(&self, cases: &[Case], search: bool, emit: &(impl Fn(Answer) + Sync)) {
         let setting = self.setting(search);
-        let (pairs, singles): (Vec<Case>, Vec<Case>) =
-            cases.iter().cloned().partition(|case| case.subject.pair().is_some());
+        let (pairs, singles): (Vec<Case>, Vec<Case>) = cases
+            .iter()
+            .cloned()
+            .partition(|case| case.subject.pair().is_some());
         // Single-GPU cases of different GPUs run side by side, each GPU's own in order.
         std::thread::scope(|scope| {
             for seat in &self.seats {
-                let own: Vec<&Case> =
-                    singles.iter().filter(|c| c.subject == Subject::Gpu(GpuIndex(seat.gpu))).collect();
+                let own: Vec<&Case> = singles
+                    .iter()
+                    .filter(|c| c.subject == Subject::Gpu(GpuIndex(seat.gpu)))
+                    .collect();
                 let setting = &setting;
                 if !own.is_empty() {
-                    scope.spawn(move || own.iter().for_each(|case| emit(alone::run(setting, seat, case))));
+                    scope.spawn(move || {
+                        own.iter()
+                            .for_each(|case| emit(alone::run(setting, seat, case)))
+                    });
                 }
             }
         });
         if pairs.is_empty() {
             return;
         }
-        let mut wanted: Vec<OrderedPair> = pairs.iter().filter_map(|case| case.subject.pair()).collect();
+        let mut wanted: Vec<OrderedPair> = pairs
+            .iter()
+            .filter_map(|case| case.subject.pair())
+            .collect();
         wanted.extend(wanted.clone().into_iter().map(OrderedPair::reversed));
         wanted.sort();
         wanted.dedup();
@@ -276,7 +351,9 @@ impl Worker {
         transfer::run(&setting, &pairs, emit);
         if self.per_request {
             for pair in wanted {
-                if let (Some(source), Some(destination)) = (self.seat(pair.source), self.seat(pair.destination)) {
+                if let (Some(source), Some(destination)) =
+                    (self.seat(pair.source), self.seat(pair.destination))
+                {
                     let _ = source.context.disable_peer(&destination.context);
                 }
             }
@@ -289,7 +366,14 @@ impl Worker {
         let buffers: Vec<(&Seat, Option<Arc<PinnedMemory>>)> = self
             .seats
             .iter()
-            .map(|seat| (seat, PinnedMemory::new(&seat.context, seat.span() as usize).ok().map(Arc::new)))
+            .map(|seat| {
+                (
+                    seat,
+                    PinnedMemory::new(&seat.context, seat.span() as usize)
+                        .ok()
+                        .map(Arc::new),
+                )
+            })
             .collect();
         while started.elapsed() < time {
             for (seat, host) in &buffers {
@@ -300,7 +384,10 @@ impl Worker {
                 }
             }
             for (seat, _) in &buffers {
-                let _ = seat.stream.wait(transfer::limit(4 * seat.span(), self.system.deadline_factor()));
+                let _ = seat.stream.wait(transfer::limit(
+                    4 * seat.span(),
+                    self.system.deadline_factor(),
+                ));
             }
         }
     }

@@ -98,8 +98,10 @@ impl Profiles {
         }
         files.sort();
         for (kind, path) in files {
-            let text =
-                fs::read_to_string(&path).map_err(|error| ProfileError::Unreadable { path: path.clone(), error })?;
+            let text = fs::read_to_string(&path).map_err(|error| ProfileError::Unreadable {
+                path: path.clone(),
+                error,
+            })?;
             profiles.add_kind(kind, &path.display().to_string(), &text)?;
         }
         Ok(profiles)
@@ -120,7 +122,9 @@ impl Profiles {
 
     /// The engine called `id`; case does not matter.
     pub fn engine(&self, id: &str) -> Option<&EngineProfile> {
-        self.engines.iter().find(|e| e.id.eq_ignore_ascii_case(id.trim()))
+        self.engines
+            .iter()
+            .find(|e| e.id.eq_ignore_ascii_case(id.trim()))
     }
 
     /// The model called `name`: id, OWNER/NAME, or NAME.
@@ -161,23 +165,43 @@ impl Profiles {
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
-    let unreadable = |error| ProfileError::Unreadable { path: folder.to_path_buf(), error };
-    fs::read_dir(folder).map_err(unreadable)?.map(|entry| entry.map(|e| e.path()).map_err(unreadable)).collect()
+    let unreadable = |error| ProfileError::Unreadable {
+        path: folder.to_path_buf(),
+        error,
+    };
+    fs::read_dir(folder)
+        .map_err(unreadable)?
+        .map(|entry| entry.map(|e| e.path()).map_err(unreadable))
+        .collect()
 }
 
 fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ProfileError> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
-        ProfileError::Malformed { file: file.to_string(), line, message: error.message().trim().replace('\n', "; ") }
+        let line = text.as_bytes()[..at]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1;
+        ProfileError::Malformed {
+            file: file.to_string(),
+            line,
+            message: error.message().trim().replace('\n', "; "),
+        }
     })
 }
 
 fn check_engine(file: &str, engine: &EngineProfile) -> Result<(), ProfileError> {
-    let invalid = |message: String| ProfileError::Invalid { file: file.to_string(), message };
+    let invalid = |message: String| ProfileError::Invalid {
+        file: file.to_string(),
+        message,
+    };
     let stem = Path::new(file).file_stem().and_then(|s| s.to_str());
     if stem != Some(engine.id.as_str()) {
-        return Err(invalid(format!("id '{}' is not the file's name", engine.id)));
+        return Err(invalid(format!(
+            "id '{}' is not the file's name",
+            engine.id
+        )));
     }
     let mut seen: Vec<&str> = Vec::new();
     for backend in &engine.backends {
@@ -186,13 +210,20 @@ fn check_engine(file: &str, engine: &EngineProfile) -> Result<(), ProfileError> 
         }
         seen.push(&backend.id);
         if !backend.by_default && backend.turn_on.is_empty() {
-            return Err(invalid(format!("backend '{}' is not on by default and has no turn-on", backend.id)));
+            return Err(invalid(format!(
+                "backend '{}' is not on by default and has no turn-on",
+                backend.id
+            )));
         }
     }
-    let fallback = engine.backends.iter().any(|b| b.by_default && b.when.is_empty() && b.caps.is_empty());
+    let fallback = engine
+        .backends
+        .iter()
+        .any(|b| b.by_default && b.when.is_empty() && b.caps.is_empty());
     if !fallback {
         return Err(invalid(
-            "needs one backend that is on by default and has no preconditions, for all other hosts".to_string(),
+            "needs one backend that is on by default and has no preconditions, for all other hosts"
+                .to_string(),
         ));
     }
     Ok(())
@@ -202,7 +233,10 @@ fn check_model(file: &str, model: &ModelProfile) -> Result<(), ProfileError> {
     if model.hidden == Some(0) || model.layers == Some(0) {
         return Err(ProfileError::Invalid {
             file: file.to_string(),
-            message: format!("model '{}': a size of 0 (leave the key out when it is unknown)", model.id),
+            message: format!(
+                "model '{}': a size of 0 (leave the key out when it is unknown)",
+                model.id
+            ),
         });
     }
     Ok(())
@@ -217,7 +251,10 @@ mod tests {
         let profiles = Profiles::embedded().unwrap();
         assert!(profiles.engine("vllm").is_some());
         assert!(profiles.engine("SGLang").is_some());
-        assert_eq!(profiles.model("zai-org/GLM-5.2-FP8").unwrap().hidden, Some(6144));
+        assert_eq!(
+            profiles.model("zai-org/GLM-5.2-FP8").unwrap().hidden,
+            Some(6144)
+        );
         assert_eq!(profiles.model("glm-5.2").unwrap().all_reduces, Some(157));
         assert_eq!(profiles.model("mistral-large-3").unwrap().hidden, None);
         assert_eq!(Profiles::embedded_sha256().len(), 64);
@@ -228,8 +265,12 @@ mod tests {
         let profiles = Profiles::embedded().unwrap();
         for model in &profiles.models {
             for name in model.names() {
-                let callers: Vec<&str> =
-                    profiles.models.iter().filter(|m| m.is_called(name)).map(|m| m.id.as_str()).collect();
+                let callers: Vec<&str> = profiles
+                    .models
+                    .iter()
+                    .filter(|m| m.is_called(name))
+                    .map(|m| m.id.as_str())
+                    .collect();
                 assert_eq!(callers, [model.id.as_str()], "{name}");
             }
         }
@@ -240,38 +281,64 @@ mod tests {
     fn reductions_follow_from_layers() {
         for model in Profiles::embedded().unwrap().models {
             if let (Some(layers), Some(count)) = (model.layers, model.all_reduces) {
-                assert!(count == 2 * layers + 1 || count == layers + 1, "{}: {count} for {layers}", model.id);
+                assert!(
+                    count == 2 * layers + 1 || count == layers + 1,
+                    "{}: {count} for {layers}",
+                    model.id
+                );
             }
         }
     }
 
     fn broken(text: &str) -> String {
-        Profiles::default().add("models/own.toml", text).unwrap_err().to_string()
+        Profiles::default()
+            .add("models/own.toml", text)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn a_broken_profile_names_file_line_and_what_is_allowed() {
-        let good = "[[model]]\nid = \"a\"\nrepositories = []\nsource = \"s\"\nchecked = \"2026-01-01\"\n";
+        let good =
+            "[[model]]\nid = \"a\"\nrepositories = []\nsource = \"s\"\nchecked = \"2026-01-01\"\n";
         let unknown = broken(&format!("{good}hiden = 4096\n"));
-        assert!(unknown.starts_with("profiles/models/own.toml:6: "), "{unknown}");
-        assert!(unknown.contains("hiden") && unknown.contains("hidden"), "{unknown}");
+        assert!(
+            unknown.starts_with("profiles/models/own.toml:6: "),
+            "{unknown}"
+        );
+        assert!(
+            unknown.contains("hiden") && unknown.contains("hidden"),
+            "{unknown}"
+        );
         let kind = broken(&format!("{good}activation = \"fp4\"\n"));
         assert!(kind.starts_with("profiles/models/own.toml:6: "), "{kind}");
         assert!(kind.contains("bf16"), "{kind}");
         let syntax = broken("[[model]]\nid = \n");
-        assert!(syntax.starts_with("profiles/models/own.toml:2: "), "{syntax}");
+        assert!(
+            syntax.starts_with("profiles/models/own.toml:2: "),
+            "{syntax}"
+        );
         let zero = broken(&format!("{good}hidden = 0\n"));
         assert!(zero.contains("unknown"), "{zero}");
     }
 
     #[test]
     fn a_condition_outside_the_set_is_refused_with_its_line() {
-        let (_, vllm) = EMBEDDED.iter().find(|(file, _)| *file == "engines/vllm.toml").unwrap();
+        let (_, vllm) = EMBEDDED
+            .iter()
+            .find(|(file, _)| *file == "engines/vllm.toml")
+            .unwrap();
         let wrong = vllm.replacen("{ world-size =", "{ world-sizes =", 1);
         let place = vllm.find("{ world-size =").unwrap();
         let line = vllm[..place].lines().count();
-        let error = Profiles::default().add("engines/vllm.toml", &wrong).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("profiles/engines/vllm.toml:{line}: ")), "{error}");
+        let error = Profiles::default()
+            .add("engines/vllm.toml", &wrong)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(&format!("profiles/engines/vllm.toml:{line}: ")),
+            "{error}"
+        );
         assert!(error.contains("full-nvlink-above"), "{error}");
     }
 

@@ -8,8 +8,8 @@ mod load;
 mod model;
 
 pub use engine::{
-    AllocationRule, Backend, Cap, Condition, DraftMeaning, Dtype, EngineProfile, Speculation, SpeculationMethod,
-    Switch, SwitchKind, WorkspaceFormula,
+    AllocationRule, Backend, Cap, Condition, DraftMeaning, Dtype, EngineProfile, Speculation,
+    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula,
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;

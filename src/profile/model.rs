@@ -33,7 +33,8 @@ pub struct ModelProfile {
 impl ModelProfile {
     /// Whether `name` means this model: its id, OWNER/NAME, or NAME alone; case does not matter.
     pub fn is_called(&self, name: &str) -> bool {
-        self.names().any(|own| own.eq_ignore_ascii_case(name.trim()))
+        self.names()
+            .any(|own| own.eq_ignore_ascii_case(name.trim()))
     }
 
     /// All names by which it can be asked for.

@@ -15,15 +15,27 @@ pub fn write(bench: &Bench, options: &Options, out: &mut dyn Write) -> io::Resul
     let mut page = Page::new(out, options);
     let page = &mut page;
     if let Some((word, meaning)) = banner(bench.authenticity) {
-        page.labelled(Tone::Bad, &format!("{word}: "), Tone::Strong, &format!("{meaning} These are modelled rates."))?;
+        page.labelled(
+            Tone::Bad,
+            &format!("{word}: "),
+            Tone::Strong,
+            &format!("{meaning} These are modelled rates."),
+        )?;
     }
     page.text(0, Tone::Strong, &bench.device)?;
     if bench.rows.is_empty() {
         return page.text(2, Tone::Doubt, "nothing was measured");
     }
     let name = |text: &str| cut(text, 40);
-    let label = |row: &crate::model::report::BenchRow| name(&format!("{} ({})", row.name, row.counts));
-    let widest = bench.rows.iter().map(|r| label(r).chars().count()).chain(["what".len()]).max().unwrap_or(0);
+    let label =
+        |row: &crate::model::report::BenchRow| name(&format!("{} ({})", row.name, row.counts));
+    let widest = bench
+        .rows
+        .iter()
+        .map(|r| label(r).chars().count())
+        .chain(["what".len()])
+        .max()
+        .unwrap_or(0);
     let unit = bench.rows.first().map(|r| r.rate.unit);
     let one_unit = bench.rows.iter().all(|r| Some(r.rate.unit) == unit);
     let head = format!(
@@ -31,7 +43,9 @@ pub fn write(bench: &Bench, options: &Options, out: &mut dyn Write) -> io::Resul
         pad("what", widest),
         "bytes",
         "samples",
-        unit.filter(|_| one_unit).map(|u| format!(", {}", u.name())).unwrap_or_default()
+        unit.filter(|_| one_unit)
+            .map(|u| format!(", {}", u.name()))
+            .unwrap_or_default()
     );
     page.line(&[(Tone::Faint, &head)])?;
     for row in &bench.rows {
@@ -49,7 +63,11 @@ pub fn write(bench: &Bench, options: &Options, out: &mut dyn Write) -> io::Resul
         page.line(&[(Tone::Plain, &text)])?;
         if let Some((target, reason)) = &row.target {
             let reached = crate::stats::median(samples).is_some_and(|median| median >= *target);
-            let (tone, word) = if reached { (Tone::Good, "reached") } else { (Tone::Bad, "MISSED") };
+            let (tone, word) = if reached {
+                (Tone::Good, "reached")
+            } else {
+                (Tone::Bad, "MISSED")
+            };
             let unit = row.rate.unit.name();
             page.labelled(
                 tone,
@@ -72,6 +90,9 @@ pub fn write(bench: &Bench, options: &Options, out: &mut dyn Write) -> io::Resul
         Tone::Faint,
         "  measured: ",
         Tone::Faint,
-        &format!("{}; deviation is the median absolute deviation; GB is 1e9 bytes", methods.join("; ")),
+        &format!(
+            "{}; deviation is the median absolute deviation; GB is 1e9 bytes",
+            methods.join("; ")
+        ),
     )
 }

@@ -14,8 +14,11 @@ use std::{cmp::Reverse, io};
 
 /// The record most worth a look, and one of another kind of wrong if there is one.
 fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
-    let mut all: Vec<(&Record, &Corruption)> =
-        report.records.iter().filter_map(|r| r.outcome.corruption().map(|c| (r, c))).collect();
+    let mut all: Vec<(&Record, &Corruption)> = report
+        .records
+        .iter()
+        .filter_map(|r| r.outcome.corruption().map(|c| (r, c)))
+        .collect();
     all.sort_by_key(|(r, c)| {
         (
             r.case.subject.pair().is_some() && r.case.subject.pair() != report.verdict.worst_pair,
@@ -41,18 +44,30 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if shown.is_empty() && others.is_empty() {
         return Ok(());
     }
-    let all = report.records.iter().filter(|r| r.outcome.corruption().is_some()).count();
+    let all = report
+        .records
+        .iter()
+        .filter(|r| r.outcome.corruption().is_some())
+        .count();
     page.heading(&if shown.is_empty() {
         "Evidence".to_string()
     } else {
-        format!("Evidence: {} of {} with wrong data", shown.len(), count(all, "case"))
+        format!(
+            "Evidence: {} of {} with wrong data",
+            shown.len(),
+            count(all, "case")
+        )
     })?;
     for (position, (record, corruption)) in shown.iter().enumerate() {
         one(record, corruption, if position == 0 { 3 } else { 2 }, page)?;
     }
     for group in others.iter().take(MOST_GROUPS) {
         let pairs = pairs_in_words(&group.pairs, usize::MAX);
-        page.text(2, Tone::Plain, &format!("{pairs} by {}: {}", group.mechanisms.join(", "), group.what))?;
+        page.text(
+            2,
+            Tone::Plain,
+            &format!("{pairs} by {}: {}", group.mechanisms.join(", "), group.what),
+        )?;
     }
     if others.len() > MOST_GROUPS {
         let more = count(others.len() - MOST_GROUPS, "more kind");
@@ -76,7 +91,10 @@ fn without_data(report: &Report) -> Vec<Group> {
         };
         if !matches!(
             record.outcome,
-            Outcome::Refused { .. } | Outcome::Faulted { .. } | Outcome::TimedOut { .. } | Outcome::Died { .. }
+            Outcome::Refused { .. }
+                | Outcome::Faulted { .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::Died { .. }
         ) {
             continue;
         }
@@ -87,7 +105,11 @@ fn without_data(report: &Report) -> Vec<Group> {
         let at = match groups.iter().position(|g| g.what == what) {
             Some(at) => at,
             None => {
-                groups.push(Group { what, pairs: Vec::new(), mechanisms: Vec::new() });
+                groups.push(Group {
+                    what,
+                    pairs: Vec::new(),
+                    mechanisms: Vec::new(),
+                });
                 groups.len() - 1
             }
         };
@@ -131,8 +153,12 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         PeerAccess::NotApplicable => None,
         PeerAccess::Off => Some("peer access never enabled"),
         PeerAccess::Both => Some("peer access enabled both ways"),
-        PeerAccess::SourceToDestination => Some("peer access enabled from source to destination only"),
-        PeerAccess::DestinationToSource => Some("peer access enabled from destination to source only"),
+        PeerAccess::SourceToDestination => {
+            Some("peer access enabled from source to destination only")
+        }
+        PeerAccess::DestinationToSource => {
+            Some("peer access enabled from destination to source only")
+        }
     };
     let mut moved = format!("moved by {}", cut(&record.executor, 60));
     if let Some(access) = access {
@@ -177,9 +203,21 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         page.text(4, Tone::Plain, &c.detail)?;
     }
     let answers: Vec<&str> = [
-        (c.source_intact, "source still intact", "source itself wrong"),
-        (c.accessor_sees_right, "accessor reads it right", "accessor reads it wrong too"),
-        (c.owner_views_agree, "owner's kernel and owner's copy agree", "owner's kernel and owner's copy disagree"),
+        (
+            c.source_intact,
+            "source still intact",
+            "source itself wrong",
+        ),
+        (
+            c.accessor_sees_right,
+            "accessor reads it right",
+            "accessor reads it wrong too",
+        ),
+        (
+            c.owner_views_agree,
+            "owner's kernel and owner's copy agree",
+            "owner's kernel and owner's copy disagree",
+        ),
     ]
     .iter()
     .filter_map(|(answer, yes, no)| answer.map(|a| if a { *yes } else { *no }))
@@ -191,7 +229,14 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         unit(sample, page)?;
     }
     if c.samples.len() > samples {
-        page.text(4, Tone::Faint, &format!("{} in the report", count(c.samples.len() - samples, "more sample")))?;
+        page.text(
+            4,
+            Tone::Faint,
+            &format!(
+                "{} in the report",
+                count(c.samples.len() - samples, "more sample")
+            ),
+        )?;
     }
     Ok(())
 }
@@ -200,7 +245,10 @@ fn unit(sample: &Sample, page: &mut Page<'_>) -> io::Result<()> {
     let same = sample.reread.as_ref() == Some(&sample.owner);
     let views = [
         ("expected", Some(&sample.expected)),
-        (if same { "owner, twice" } else { "owner" }, Some(&sample.owner)),
+        (
+            if same { "owner, twice" } else { "owner" },
+            Some(&sample.owner),
+        ),
         ("owner, again", sample.reread.as_ref().filter(|_| !same)),
         ("accessor", sample.accessor.as_ref()),
         ("says it is", sample.origin.as_ref()),
@@ -208,7 +256,11 @@ fn unit(sample: &Sample, page: &mut Page<'_>) -> io::Result<()> {
     let mut place = format!("{:#010x}", sample.offset);
     for (name, value) in views {
         let Some(value) = value else { continue };
-        let tone = if name.starts_with("owner") { Tone::Bad } else { Tone::Plain };
+        let tone = if name.starts_with("owner") {
+            Tone::Bad
+        } else {
+            Tone::Plain
+        };
         let label = format!("    {place:<10}  {name:<12}  ");
         page.labelled(Tone::Faint, &label, tone, value)?;
         place.clear();

@@ -151,7 +151,10 @@ pub fn read(text: &str) -> Result<Report, ReadError> {
 /// # Errors
 /// As [`read`]; also a damaged line that is not the last.
 pub fn read_journal(text: &str) -> Result<Journal, ReadError> {
-    let mut lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| !l.trim().is_empty());
     let (_, first) = lines.next().ok_or(ReadError::EmptyJournal)?;
     check_version(first)?;
     let head: JournalHead = serde_json::from_str(first)?;
@@ -163,21 +166,33 @@ pub fn read_journal(text: &str) -> Result<Journal, ReadError> {
             Ok(record) => records.push(record),
             Err(_) if lines.peek().is_none() && !text.ends_with('\n') => torn = true,
             Err(error) => {
-                return Err(ReadError::JournalLine { line: number + 1, error });
+                return Err(ReadError::JournalLine {
+                    line: number + 1,
+                    error,
+                });
             }
         }
     }
     check(&head.snapshot, &head.tested_gpus, &records)?;
-    Ok(Journal { head, records, torn })
+    Ok(Journal {
+        head,
+        records,
+        torn,
+    })
 }
 
 /// Whatever a reader would otherwise trust: sizes of tables and positions of GPUs.
 fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), ReadError> {
     let gpus = snapshot.gpus.len();
     let wrong = |what: String| Err(ReadError::Contradiction(what));
-    for (name, size) in [("claims", snapshot.claims.count()), ("topology.pairs", snapshot.topology.pairs.count())] {
+    for (name, size) in [
+        ("claims", snapshot.claims.count()),
+        ("topology.pairs", snapshot.topology.pairs.count()),
+    ] {
         if size != 0 && size as usize != gpus {
-            return wrong(format!("{name} is a table of {size} GPUs, the snapshot has {gpus}"));
+            return wrong(format!(
+                "{name} is a table of {size} GPUs, the snapshot has {gpus}"
+            ));
         }
     }
     if gpus > MOST_GPUS {
@@ -189,7 +204,9 @@ fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), 
     }
     let known = |index: u32| (index as usize) < gpus;
     if let Some(index) = tested.iter().find(|i| !known(**i)) {
-        return wrong(format!("GPU {index} was tested, the snapshot has {gpus} GPUs"));
+        return wrong(format!(
+            "GPU {index} was tested, the snapshot has {gpus} GPUs"
+        ));
     }
     for record in records {
         let id = record.case.id;
@@ -200,8 +217,14 @@ fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), 
         if other == Some(one) {
             return wrong(format!("case {id} pairs GPU {one} with itself"));
         }
-        if let Some(index) = [Some(one), other].into_iter().flatten().find(|i| !known(*i)) {
-            return wrong(format!("case {id} is about GPU {index}, the snapshot has {gpus} GPUs"));
+        if let Some(index) = [Some(one), other]
+            .into_iter()
+            .flatten()
+            .find(|i| !known(*i))
+        {
+            return wrong(format!(
+                "case {id} is about GPU {index}, the snapshot has {gpus} GPUs"
+            ));
         }
     }
     Ok(())

@@ -44,7 +44,12 @@ pub(super) fn host_words(snapshot: &Snapshot) -> String {
         Reading::Absent(_) => "host name not known".to_string(),
     });
     if let Some(version) = snapshot.driver.version.known() {
-        let flavour = snapshot.driver.flavour.known().map(|f| format!(" ({})", cut(f, 24))).unwrap_or_default();
+        let flavour = snapshot
+            .driver
+            .flavour
+            .known()
+            .map(|f| format!(" ({})", cut(f, 24)))
+            .unwrap_or_default();
         words.push(format!("driver {}{flavour}", cut(version, 32)));
     } else {
         words.push("driver not known".to_string());
@@ -59,7 +64,11 @@ pub(super) fn host_words(snapshot: &Snapshot) -> String {
 pub(super) fn recorded_words(snapshot: &Snapshot) -> Option<String> {
     match &snapshot.origin {
         Origin::Live => None,
-        Origin::Recorded { format, file } => Some(format!("RECORDED from {} ({})", cut(file, 120), cut(format, 48))),
+        Origin::Recorded { format, file } => Some(format!(
+            "RECORDED from {} ({})",
+            cut(file, 120),
+            cut(format, 48)
+        )),
     }
 }
 
@@ -82,11 +91,19 @@ fn disagreements(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
-    page.heading(&format!("Sources disagree ({}): read this before the map", count(all.len(), "matter")))?;
+    page.heading(&format!(
+        "Sources disagree ({}): read this before the map",
+        count(all.len(), "matter")
+    ))?;
     for one in all {
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, &cut(&one.about, 120))?;
         for (source, claim) in &one.claims {
-            page.labelled(Tone::Plain, &format!("    {}: ", cut(source, 24)), Tone::Plain, claim)?;
+            page.labelled(
+                Tone::Plain,
+                &format!("    {}: ", cut(source, 24)),
+                Tone::Plain,
+                claim,
+            )?;
         }
         page.labelled(Tone::Plain, "    followed: ", Tone::Plain, &one.resolution)?;
     }
@@ -105,16 +122,28 @@ fn no_gpu(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         page.labelled(Tone::Plain, "note: ", Tone::Plain, note)?;
     }
     if !snapshot.nics.is_empty() {
-        page.text(0, Tone::Plain, &format!("{} seen.", count(snapshot.nics.len(), "network adapter")))?;
+        page.text(
+            0,
+            Tone::Plain,
+            &format!("{} seen.", count(snapshot.nics.len(), "network adapter")),
+        )?;
     }
     Ok(())
 }
 
 fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
-    let labels: Vec<String> = snapshot.gpus.iter().enumerate().map(|(at, gpu)| gpu_label(gpu, at)).collect();
+    let labels: Vec<String> = snapshot
+        .gpus
+        .iter()
+        .enumerate()
+        .map(|(at, gpu)| gpu_label(gpu, at))
+        .collect();
     let mut columns = labels.clone();
     columns.extend((0..snapshot.nics.len()).map(|n| format!("NIC{n}")));
-    let affinity = snapshot.gpus.iter().any(|g| g.cpu_affinity.known().is_some());
+    let affinity = snapshot
+        .gpus
+        .iter()
+        .any(|g| g.cpu_affinity.known().is_some());
     let numa = snapshot.gpus.iter().any(|g| g.numa_node.known().is_some());
     if affinity {
         columns.push("CPU affinity".to_string());
@@ -123,7 +152,11 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         columns.push("NUMA".to_string());
     }
 
-    let value = |text: String| Cell::Value { text: clean(&text).into_owned(), code: None, tone: Tone::Plain };
+    let value = |text: String| Cell::Value {
+        text: clean(&text).into_owned(),
+        code: None,
+        tone: Tone::Plain,
+    };
     let mut used: Vec<String> = Vec::new();
     let mut rows = Vec::new();
     for (source, gpu) in snapshot.gpus.iter().enumerate() {
@@ -157,15 +190,30 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
             });
         }
         if affinity {
-            cells.push(gpu.cpu_affinity.known().map_or(Cell::Missing, |list| value(cut(list, 32))));
+            cells.push(
+                gpu.cpu_affinity
+                    .known()
+                    .map_or(Cell::Missing, |list| value(cut(list, 32))),
+            );
         }
         if numa {
-            cells.push(gpu.numa_node.known().map_or(Cell::Missing, |node| value(node.to_string())));
+            cells.push(
+                gpu.numa_node
+                    .known()
+                    .map_or(Cell::Missing, |node| value(node.to_string())),
+            );
         }
         rows.push((labels.get(source).cloned().unwrap_or_default(), cells));
     }
     page.blank()?;
-    Matrix { corner: String::new(), columns, rows, even: false, diagonal: " X " }.write(page)?;
+    Matrix {
+        corner: String::new(),
+        columns,
+        rows,
+        even: false,
+        diagonal: " X ",
+    }
+    .write(page)?;
     page.blank()?;
     legend(snapshot, &used, page)
 }
@@ -173,8 +221,16 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
 fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Result<()> {
     let mut entries: Vec<(&str, String)> = vec![("X", "the GPU itself".to_string())];
     if used.iter().any(|u| u.starts_with("NV")) {
-        let switched = snapshot.topology.pairs.iter().any(|(_, p)| p.through_nvswitch);
-        let direct = snapshot.topology.pairs.iter().any(|(_, p)| p.nvlinks > 0 && !p.through_nvswitch);
+        let switched = snapshot
+            .topology
+            .pairs
+            .iter()
+            .any(|(_, p)| p.through_nvswitch);
+        let direct = snapshot
+            .topology
+            .pairs
+            .iter()
+            .any(|(_, p)| p.nvlinks > 0 && !p.through_nvswitch);
         entries.push((
             "NV#",
             match (switched, direct) {
@@ -186,11 +242,23 @@ fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Resu
         ));
     }
     let words = [
-        (PathType::Pix, "at most one PCIe bridge (a switch) in between"),
-        (PathType::Pxb, "several PCIe bridges, all below one host bridge"),
-        (PathType::Phb, "through a PCIe host bridge, that is, the CPU"),
+        (
+            PathType::Pix,
+            "at most one PCIe bridge (a switch) in between",
+        ),
+        (
+            PathType::Pxb,
+            "several PCIe bridges, all below one host bridge",
+        ),
+        (
+            PathType::Phb,
+            "through a PCIe host bridge, that is, the CPU",
+        ),
         (PathType::Node, "between host bridges of one NUMA node"),
-        (PathType::Sys, "between NUMA nodes, over the link that joins them"),
+        (
+            PathType::Sys,
+            "between NUMA nodes, over the link that joins them",
+        ),
     ];
     let names: Vec<(String, &str)> = words.iter().map(|(p, w)| (p.to_string(), *w)).collect();
     for (name, meaning) in &names {
@@ -199,7 +267,10 @@ fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Resu
         }
     }
     if used.iter().any(|u| u == "?") {
-        entries.push(("?", "no NVLink seen, and the sources do not show the PCIe path".to_string()));
+        entries.push((
+            "?",
+            "no NVLink seen, and the sources do not show the PCIe path".to_string(),
+        ));
     }
     if used.iter().any(|u| u == "n/a") {
         entries.push(("n/a", "no source says anything".to_string()));
@@ -208,7 +279,11 @@ fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Resu
         page.labelled(Tone::Faint, &format!("  {name:<5} "), Tone::Faint, &meaning)?;
     }
     for (position, nic) in snapshot.nics.iter().enumerate() {
-        let place = nic.pci.known().map(|p| format!("  {p}")).unwrap_or_default();
+        let place = nic
+            .pci
+            .known()
+            .map(|p| format!("  {p}"))
+            .unwrap_or_default();
         page.labelled(
             Tone::Faint,
             &format!("  {:<5} ", format!("NIC{position}")),
@@ -232,7 +307,10 @@ fn summary(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         Tone::Strong,
         "FlashInfer label  ",
         Tone::Plain,
-        &format!("{} (FlashInfer looks at PCIe ancestry only, not at NVLink)", topology.flashinfer_label),
+        &format!(
+            "{} (FlashInfer looks at PCIe ancestry only, not at NVLink)",
+            topology.flashinfer_label
+        ),
     )?;
     let mut label = "islands           ";
     for island in &topology.islands {
@@ -241,7 +319,11 @@ fn summary(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
             Tone::Strong,
             label,
             Tone::Plain,
-            &format!("{{{}}} by {}", members.join(" "), cut(&island.joined_by, 40)),
+            &format!(
+                "{{{}}} by {}",
+                members.join(" "),
+                cut(&island.joined_by, 40)
+            ),
         )?;
         label = "                  ";
     }
@@ -269,12 +351,25 @@ fn sources(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         .iter()
         .filter_map(|note| {
             let found = note.result.known()?;
-            let time = if note.took_ms > 0.0 { format!(", {:.0} ms", note.took_ms) } else { String::new() };
-            Some(format!("{} ({}{time})", cut(&note.source, 32), cut(found, 80)))
+            let time = if note.took_ms > 0.0 {
+                format!(", {:.0} ms", note.took_ms)
+            } else {
+                String::new()
+            };
+            Some(format!(
+                "{} ({}{time})",
+                cut(&note.source, 32),
+                cut(found, 80)
+            ))
         })
         .collect();
     if !read.is_empty() {
-        page.labelled(Tone::Faint, "read: ", Tone::Faint, &format!("{}.", read.join("; ")))?;
+        page.labelled(
+            Tone::Faint,
+            "read: ",
+            Tone::Faint,
+            &format!("{}.", read.join("; ")),
+        )?;
     }
     for note in &snapshot.sources {
         if let Some(absence) = note.result.absence() {

@@ -12,7 +12,11 @@ pub(super) enum Cell {
     /// Nothing is known or was measured.
     Missing,
     /// A value, and a short code for narrow tables if it has one.
-    Value { text: String, code: Option<&'static str>, tone: Tone },
+    Value {
+        text: String,
+        code: Option<&'static str>,
+        tone: Tone,
+    },
 }
 
 /// How a table was printed, so that a legend can explain what it shows.
@@ -75,17 +79,29 @@ impl Matrix {
             .chain([self.corner.chars().count()])
             .max()
             .unwrap_or(0);
-        let total = |widths: &[usize], gap: usize| -> usize { label + widths.iter().map(|w| w + gap).sum::<usize>() };
-        let coded =
-            self.rows.iter().any(|(_, cells)| cells.iter().any(|c| matches!(c, Cell::Value { code: Some(_), .. })));
+        let total = |widths: &[usize], gap: usize| -> usize {
+            label + widths.iter().map(|w| w + gap).sum::<usize>()
+        };
+        let coded = self.rows.iter().any(|(_, cells)| {
+            cells
+                .iter()
+                .any(|c| matches!(c, Cell::Value { code: Some(_), .. }))
+        });
         let even = |widths: &[usize]| -> Vec<usize> {
-            let widest = if self.even { widths.iter().copied().max() } else { None };
+            let widest = if self.even {
+                widths.iter().copied().max()
+            } else {
+                None
+            };
             widths.iter().map(|w| widest.unwrap_or(*w)).collect()
         };
         let (words, codes) = (self.widths(Form::Words), even(&self.widths(Form::Codes)));
         // From the best to read to the narrowest; the last one is taken in any case and printed in blocks.
-        let mut ways =
-            vec![(Form::Words, even(&words), 2), (Form::Words, even(&words), 1), (Form::Words, words.clone(), 2)];
+        let mut ways = vec![
+            (Form::Words, even(&words), 2),
+            (Form::Words, even(&words), 1),
+            (Form::Words, words.clone(), 2),
+        ];
         if coded {
             ways.push((Form::Codes, codes.clone(), 2));
             ways.push((Form::Codes, codes, 1));

@@ -19,7 +19,10 @@ use std::{collections::BTreeMap, io};
 /// Pairs of the tested GPUs, row by row.
 fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
     let tested = &report.tested_gpus;
-    tested.iter().flat_map(|s| tested.iter().filter_map(|d| OrderedPair::new(*s, *d))).collect()
+    tested
+        .iter()
+        .flat_map(|s| tested.iter().filter_map(|d| OrderedPair::new(*s, *d)))
+        .collect()
 }
 
 /// Three letters for narrow tables.
@@ -68,11 +71,20 @@ fn meaning(word: &str) -> &'static str {
 
 /// Highest rung that any record belongs to.
 fn highest_tried(report: &Report) -> Option<Rung> {
-    report.records.iter().filter(|r| r.outcome.ran() && r.case.subject.pair().is_some()).map(|r| r.case.rung).max()
+    report
+        .records
+        .iter()
+        .filter(|r| r.outcome.ran() && r.case.subject.pair().is_some())
+        .map(|r| r.case.rung)
+        .max()
 }
 
 fn tone_of(report: &Report, rung: Rung) -> Tone {
-    if Some(rung) == highest_tried(report) { Tone::Good } else { Tone::Doubt }
+    if Some(rung) == highest_tried(report) {
+        Tone::Good
+    } else {
+        Tone::Doubt
+    }
 }
 
 fn known_at(rung: Rung) -> String {
@@ -108,7 +120,11 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                     Cell::Value {
                         text: word.to_string(),
                         code: Some(code(word)),
-                        tone: if record.outcome.is_failure() { Tone::Bad } else { Tone::Doubt },
+                        tone: if record.outcome.is_failure() {
+                            Tone::Bad
+                        } else {
+                            Tone::Doubt
+                        },
                     }
                 }
                 (None, Some(rung)) => {
@@ -127,7 +143,12 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         }
         rows.push((format!("GPU{source}"), cells));
     }
-    if let (Some((rung, _)), 1, true, 0) = (reached.iter().next(), reached.len(), stopped.is_empty(), unknown) {
+    if let (Some((rung, _)), 1, true, 0) = (
+        reached.iter().next(),
+        reached.len(),
+        stopped.is_empty(),
+        unknown,
+    ) {
         // A matrix of one number says no more than the number.
         page.blank()?;
         let label = if pairs.len() > 2 {
@@ -135,7 +156,12 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         } else {
             format!("{}: ", pairs_in_words(&pairs, 0))
         };
-        return page.labelled(tone_of(report, *rung), &label, Tone::Plain, &known_at(*rung));
+        return page.labelled(
+            tone_of(report, *rung),
+            &label,
+            Tone::Plain,
+            &known_at(*rung),
+        );
     }
     page.heading("Pairs: rung reached or what went wrong; row = source, column = destination")?;
     let form = Matrix {
@@ -164,7 +190,11 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         };
         let mut mechanisms: Vec<String> = Vec::new();
         for (_, record) in records {
-            let name = format!("{} at rung {}", cut(&record.case.mechanism, 24), rung_words(record.case.rung));
+            let name = format!(
+                "{} at rung {}",
+                cut(&record.case.mechanism, 24),
+                rung_words(record.case.rung)
+            );
             if !mechanisms.contains(&name) {
                 mechanisms.push(name);
             }
@@ -192,7 +222,10 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             Tone::Doubt,
             "  n/a       ",
             Tone::Plain,
-            &format!("nothing tested, nothing claimed: {}", count(unknown, "pair")),
+            &format!(
+                "nothing tested, nothing claimed: {}",
+                count(unknown, "pair")
+            ),
         )?;
     }
     Ok(())
@@ -233,8 +266,11 @@ fn rates(records: &[&Record]) -> (String, String) {
     let Some((_, _, unit)) = timed.first().copied() else {
         return ("n/a".to_string(), String::new());
     };
-    let same: Vec<(Subject, &[f64])> =
-        timed.iter().filter(|(_, _, u)| *u == unit).map(|(subject, samples, _)| (*subject, *samples)).collect();
+    let same: Vec<(Subject, &[f64])> = timed
+        .iter()
+        .filter(|(_, _, u)| *u == unit)
+        .map(|(subject, samples, _)| (*subject, *samples))
+        .collect();
     let all: Vec<f64> = same.iter().flat_map(|(_, s)| s.iter().copied()).collect();
     let slowest = same
         .iter()
@@ -295,7 +331,9 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
         let (rate, slowest) = rates(group);
         rows.push(Row {
             mechanism: cut(mechanism, 24),
-            rung: rung.number().map_or_else(|| rung.name().to_string(), |n| n.to_string()),
+            rung: rung
+                .number()
+                .map_or_else(|| rung.name().to_string(), |n| n.to_string()),
             tone,
             outcomes,
             rate,
@@ -303,8 +341,18 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
         });
     }
     let length = |text: &str| text.chars().count();
-    let names = rows.iter().map(|r| length(&r.mechanism)).max().unwrap_or(0).max(9);
-    let outcomes = rows.iter().map(|r| length(&r.outcomes)).max().unwrap_or(0).clamp(5, 40);
+    let names = rows
+        .iter()
+        .map(|r| length(&r.mechanism))
+        .max()
+        .unwrap_or(0)
+        .max(9);
+    let outcomes = rows
+        .iter()
+        .map(|r| length(&r.outcomes))
+        .max()
+        .unwrap_or(0)
+        .clamp(5, 40);
     let front = 2 + names + 2 + 5 + 2;
     let whole = |row: &Row, slowest: bool| {
         front
@@ -315,7 +363,11 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
     };
     // On a narrow page the slowest flow is left to the saved report rather than every row broken in two.
     let slowest = rows.iter().all(|r| whole(r, true) <= page.width());
-    let head = format!("  {}  rung   {}  timed alone", pad("mechanism", names), pad("cases", outcomes));
+    let head = format!(
+        "  {}  rung   {}  timed alone",
+        pad("mechanism", names),
+        pad("cases", outcomes)
+    );
     page.line(&[(Tone::Faint, &head)])?;
     for row in &rows {
         let start = format!("  {}  {:<5}  ", pad(&row.mechanism, names), row.rung);
@@ -355,7 +407,12 @@ fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
     }
     kinds.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     for ((mechanism, text), number) in kinds.iter().take(MOST_DOUBTS) {
-        let text = format!("{}: {} ({})", cut(mechanism, 24), cut(text, 200), count(*number, "case"));
+        let text = format!(
+            "{}: {} ({})",
+            cut(mechanism, 24),
+            cut(text, 200),
+            count(*number, "case")
+        );
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, &text)?;
     }
     if kinds.len() > MOST_DOUBTS {
@@ -368,7 +425,9 @@ fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
 fn oddities(gpu: &Gpu) -> Vec<String> {
     let mut odd = Vec::new();
     if let Some(errors) = gpu.ecc_uncorrected.known().filter(|e| **e > 0) {
-        odd.push(format!("{errors} uncorrected ECC errors since the driver loaded"));
+        odd.push(format!(
+            "{errors} uncorrected ECC errors since the driver loaded"
+        ));
     }
     if let Some(rows) = gpu.remapped_rows.known() {
         if rows.failed {
@@ -405,13 +464,21 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
     doubts(&records, page)?;
     for index in &report.tested_gpus {
         let own = Subject::Gpu(GpuIndex(*index));
-        let mut remarks: Vec<String> =
-            records.iter().filter(|r| r.case.subject == own).filter_map(|r| remark(r)).collect();
+        let mut remarks: Vec<String> = records
+            .iter()
+            .filter(|r| r.case.subject == own)
+            .filter_map(|r| remark(r))
+            .collect();
         if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
             remarks.extend(oddities(gpu));
         }
         if !remarks.is_empty() {
-            page.labelled(Tone::Bad, &format!("  GPU{index}  "), Tone::Plain, &remarks.join("; "))?;
+            page.labelled(
+                Tone::Bad,
+                &format!("  GPU{index}  "),
+                Tone::Plain,
+                &remarks.join("; "),
+            )?;
         }
     }
     Ok(())

@@ -21,7 +21,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { width: 80, color: false }
+        Options {
+            width: 80,
+            color: false,
+        }
     }
 }
 
@@ -131,10 +134,14 @@ pub(super) fn pairs_in_words(pairs: &[OrderedPair], all: usize) -> String {
 pub(super) fn banner(authenticity: Authenticity) -> Option<(&'static str, &'static str)> {
     match authenticity {
         Authenticity::Hardware => None,
-        Authenticity::Simulated => Some(("SIMULATED", "look-alike drivers answered; no GPU was involved.")),
-        Authenticity::FaultInjected => {
-            Some(("FAULT-INJECTED", "a library between peerproof and the driver plants faults."))
-        }
+        Authenticity::Simulated => Some((
+            "SIMULATED",
+            "look-alike drivers answered; no GPU was involved.",
+        )),
+        Authenticity::FaultInjected => Some((
+            "FAULT-INJECTED",
+            "a library between peerproof and the driver plants faults.",
+        )),
     }
 }
 
@@ -152,7 +159,11 @@ impl<'a> Page<'a> {
             // reach it, so the process-wide switch only ever goes one way.
             colored::control::set_override(true);
         }
-        Page { out, width: options.width.max(40), color: options.color }
+        Page {
+            out,
+            width: options.width.max(40),
+            color: options.color,
+        }
     }
 
     pub(super) fn width(&self) -> usize {
@@ -214,13 +225,26 @@ impl<'a> Page<'a> {
     }
 
     /// A wrapped paragraph behind a label; further lines stand below the text.
-    pub(super) fn labelled(&mut self, label_tone: Tone, label: &str, tone: Tone, text: &str) -> io::Result<()> {
+    pub(super) fn labelled(
+        &mut self,
+        label_tone: Tone,
+        label: &str,
+        tone: Tone,
+        text: &str,
+    ) -> io::Result<()> {
         let label = clean(label).into_owned();
         let hang = " ".repeat(label.chars().count().min(self.width / 2));
         self.wrap(label_tone, &label, &hang, tone, text)
     }
 
-    fn wrap(&mut self, first_tone: Tone, first: &str, hang: &str, tone: Tone, text: &str) -> io::Result<()> {
+    fn wrap(
+        &mut self,
+        first_tone: Tone,
+        first: &str,
+        hang: &str,
+        tone: Tone,
+        text: &str,
+    ) -> io::Result<()> {
         let safe = clean(text);
         let long = safe.chars().count() > LONGEST_TEXT;
         let shown: Cow<'_, str> = if long {

@@ -30,7 +30,12 @@ pub fn write(
             &format!("{meaning} Do not launch a real host with this."),
         )?;
     }
-    page.labelled(Tone::Strong, &format!("{}: ", cut(&advice.engine, 32)), Tone::Strong, &advice.backend_name)?;
+    page.labelled(
+        Tone::Strong,
+        &format!("{}: ", cut(&advice.engine, 32)),
+        Tone::Strong,
+        &advice.backend_name,
+    )?;
     paste(advice, page)?;
     reasons(advice, page)?;
     if let Some(sizing) = &advice.sizing {
@@ -39,7 +44,12 @@ pub fn write(
     if !advice.refused.is_empty() {
         page.heading("Considered and refused")?;
         for (backend, reason) in &advice.refused {
-            page.labelled(Tone::Plain, &format!("  {}: ", cut(backend, 40)), Tone::Plain, reason)?;
+            page.labelled(
+                Tone::Plain,
+                &format!("  {}: ", cut(backend, 40)),
+                Tone::Plain,
+                reason,
+            )?;
         }
     }
     if !advice.caveats.is_empty() {
@@ -62,7 +72,11 @@ fn quoted(text: &str) -> Cow<'_, str> {
 }
 
 fn variable(setting: &Setting) -> String {
-    format!("{}={}", setting.name, quoted(setting.value.as_deref().unwrap_or("")))
+    format!(
+        "{}={}",
+        setting.name,
+        quoted(setting.value.as_deref().unwrap_or(""))
+    )
 }
 
 fn flag(setting: &Setting) -> String {
@@ -90,7 +104,11 @@ pub(super) fn in_one_line(advice: &Recommendation) -> String {
 fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
     if advice.environment.is_empty() && advice.flags.is_empty() && advice.unset.is_empty() {
         page.blank()?;
-        return page.text(0, Tone::Plain, "Nothing to add: the engine's defaults fit this host.");
+        return page.text(
+            0,
+            Tone::Plain,
+            "Nothing to add: the engine's defaults fit this host.",
+        );
     }
     if !advice.environment.is_empty() || !advice.unset.is_empty() {
         page.heading("Before the launch command")?;
@@ -104,7 +122,11 @@ fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
     if !advice.flags.is_empty() {
         page.heading("At the end of the launch command")?;
         for (position, setting) in advice.flags.iter().enumerate() {
-            let more = if position + 1 < advice.flags.len() { " \\" } else { "" };
+            let more = if position + 1 < advice.flags.len() {
+                " \\"
+            } else {
+                ""
+            };
             page.line(&[(Tone::Plain, &format!("  {}{more}", flag(setting)))])?;
         }
     }
@@ -139,7 +161,10 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
         cut(&sizing.dtype, 8)
     ))?;
     let rows = [
-        ("rows per request", format!("{}: {}", sizing.rows_per_request, sizing.rows_reason)),
+        (
+            "rows per request",
+            format!("{}: {}", sizing.rows_per_request, sizing.rows_reason),
+        ),
         (
             "rows in a step",
             format!(
@@ -168,13 +193,21 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
                         std::cmp::Ordering::Equal => "what is needed",
                         std::cmp::Ordering::Greater => "more than needed",
                     };
-                    format!("{} elements, {verdict}: {}", grouped(elements), sizing.engine_reason)
+                    format!(
+                        "{} elements, {verdict}: {}",
+                        grouped(elements),
+                        sizing.engine_reason
+                    )
                 }
             },
         ),
         (
             "payload",
-            format!("{} bytes ({}) in one reduction", grouped(sizing.payload_bytes), size(sizing.payload_bytes)),
+            format!(
+                "{} bytes ({}) in one reduction",
+                grouped(sizing.payload_bytes),
+                size(sizing.payload_bytes)
+            ),
         ),
     ];
     for (label, text) in rows {
@@ -191,12 +224,20 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
         page.labelled(Tone::Faint, "  set by            ", Tone::Strong, &what)?;
     }
     if let Some(bytes) = sizing.workspace_bytes_per_rank {
-        let formula = sizing.workspace_formula.as_deref().map(|f| format!(": {f}")).unwrap_or_default();
+        let formula = sizing
+            .workspace_formula
+            .as_deref()
+            .map(|f| format!(": {f}"))
+            .unwrap_or_default();
         page.labelled(
             Tone::Faint,
             "  workspace         ",
             Tone::Plain,
-            &format!("{} bytes ({}) per rank{formula}", grouped(bytes), size(bytes)),
+            &format!(
+                "{} bytes ({}) per rank{formula}",
+                grouped(bytes),
+                size(bytes)
+            ),
         )?;
     }
     Ok(())

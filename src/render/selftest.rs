@@ -20,7 +20,11 @@ pub fn write(
         page.labelled(Tone::Bad, &format!("{word}: "), Tone::Strong, meaning)?;
     }
     let found = selftest.plants.iter().filter(|p| p.found()).count();
-    let (word, tone) = if selftest.passed() { ("PASS", Tone::Good) } else { ("FAIL", Tone::Bad) };
+    let (word, tone) = if selftest.passed() {
+        ("PASS", Tone::Good)
+    } else {
+        ("FAIL", Tone::Bad)
+    };
     page.labelled(
         tone,
         &format!("{word}  "),
@@ -35,7 +39,10 @@ pub fn write(
         return page.text(6, Tone::Doubt, "nothing was planted, so nothing is proven");
     }
     page.blank()?;
-    page.line(&[(Tone::Faint, &format!("  {}  {}  ", pad("planted", 9), pad("reported", 9)))])?;
+    page.line(&[(
+        Tone::Faint,
+        &format!("  {}  {}  ", pad("planted", 9), pad("reported", 9)),
+    )])?;
     for plant in &selftest.plants {
         let words = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
         let label = format!(
@@ -44,7 +51,11 @@ pub fn write(
             pad(words(plant.reported), 9),
             if plant.found() { "ok   " } else { "WRONG" }
         );
-        let tone = if plant.found() { Tone::Plain } else { Tone::Bad };
+        let tone = if plant.found() {
+            Tone::Plain
+        } else {
+            Tone::Bad
+        };
         page.labelled(tone, &label, Tone::Plain, &plant.detail)?;
     }
     Ok(())

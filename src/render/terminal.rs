@@ -42,7 +42,12 @@ pub struct Closing {
 ///
 /// # Errors
 /// Those of the writer.
-pub fn write(report: &Report, closing: &Closing, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(
+    report: &Report,
+    closing: &Closing,
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut page = Page::new(out, options);
     let page = &mut page;
     head(report, page)?;
@@ -85,22 +90,42 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let width = word.len().max(5) + 2;
     let tone = tone_of(verdict.grading);
     page.labelled(tone, &pad(word, width), Tone::Strong, &verdict.headline)?;
-    page.labelled(Tone::Plain, &pad("cause", width), Tone::Plain, &verdict.cause)?;
+    page.labelled(
+        Tone::Plain,
+        &pad("cause", width),
+        Tone::Plain,
+        &verdict.cause,
+    )?;
     page.labelled(Tone::Plain, &pad("next", width), Tone::Plain, &verdict.next)?;
-    page.labelled(Tone::Faint, &pad("where", width), Tone::Faint, &host_line(report))
+    page.labelled(
+        Tone::Faint,
+        &pad("where", width),
+        Tone::Faint,
+        &host_line(report),
+    )
 }
 
 fn host_line(report: &Report) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &report.snapshot.gpus {
-        let name = gpu.name.known().map_or_else(|| "GPU of unknown name".to_string(), |n| cut(n, 48));
+        let name = gpu
+            .name
+            .known()
+            .map_or_else(|| "GPU of unknown name".to_string(), |n| cut(n, 48));
         match kinds.iter_mut().find(|(kind, _)| *kind == name) {
             Some((_, number)) => *number += 1,
             None => kinds.push((name, 1)),
         }
     }
-    let gpus: Vec<String> = kinds.iter().map(|(name, number)| format!("{number} x {name}")).collect();
-    let gpus = if gpus.is_empty() { "no NVIDIA GPU".to_string() } else { gpus.join(", ") };
+    let gpus: Vec<String> = kinds
+        .iter()
+        .map(|(name, number)| format!("{number} x {name}"))
+        .collect();
+    let gpus = if gpus.is_empty() {
+        "no NVIDIA GPU".to_string()
+    } else {
+        gpus.join(", ")
+    };
     let mut line = format!("{}; {gpus}", host_words(&report.snapshot));
     if !report.snapshot.gpus.is_empty() {
         line.push_str(&format!("; fabric {}", report.snapshot.topology.class));
@@ -116,8 +141,18 @@ fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         return Ok(());
     }
     page.heading("Who may rely on it")?;
-    let names = report.consumers.iter().map(|c| cut(&c.name, 36).chars().count()).max().unwrap_or(0);
-    for state in [ConsumerState::Vetoed, ConsumerState::Unproven, ConsumerState::Proven, ConsumerState::NotApplicable] {
+    let names = report
+        .consumers
+        .iter()
+        .map(|c| cut(&c.name, 36).chars().count())
+        .max()
+        .unwrap_or(0);
+    for state in [
+        ConsumerState::Vetoed,
+        ConsumerState::Unproven,
+        ConsumerState::Proven,
+        ConsumerState::NotApplicable,
+    ] {
         let (mark, tone) = match state {
             ConsumerState::Vetoed => ("x", Tone::Bad),
             ConsumerState::Unproven => ("?", Tone::Doubt),
@@ -134,17 +169,30 @@ fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 
 fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let of = |judgement: Judgement| -> Vec<&Finding> {
-        let mut list: Vec<&Finding> = report.findings.iter().filter(|f| f.judgement == judgement).collect();
+        let mut list: Vec<&Finding> = report
+            .findings
+            .iter()
+            .filter(|f| f.judgement == judgement)
+            .collect();
         list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
         list
     };
-    let (held, open, cleared) = (of(Judgement::Indicted), of(Judgement::CannotTell), of(Judgement::Cleared));
+    let (held, open, cleared) = (
+        of(Judgement::Indicted),
+        of(Judgement::CannotTell),
+        of(Judgement::Cleared),
+    );
     if held.is_empty() && open.is_empty() && cleared.is_empty() {
         return Ok(());
     }
     if held.is_empty() && open.is_empty() {
         page.blank()?;
-        return page.labelled(Tone::Good, "Causes cleared: ", Tone::Plain, &titles(&cleared));
+        return page.labelled(
+            Tone::Good,
+            "Causes cleared: ",
+            Tone::Plain,
+            &titles(&cleared),
+        );
     }
     page.heading("Causes")?;
     for (position, finding) in held.iter().enumerate() {
@@ -172,7 +220,12 @@ fn titles(findings: &[&Finding]) -> String {
     list.join("; ")
 }
 
-fn indicted(report: &Report, number: usize, finding: &Finding, page: &mut Page<'_>) -> io::Result<()> {
+fn indicted(
+    report: &Report,
+    number: usize,
+    finding: &Finding,
+    page: &mut Page<'_>,
+) -> io::Result<()> {
     let severity = match finding.severity {
         Severity::Critical => "critical",
         Severity::Warning => "warning",
@@ -255,16 +308,24 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let sum = |gaps: &[Gap]| gaps.iter().map(|g| g.cases as usize).sum::<usize>();
     let (missing, absent) = (sum(&coverage.not_run), sum(&coverage.not_applicable));
     page.heading("Coverage")?;
-    let tone = if missing > 0 || coverage.ran == 0 { Tone::Doubt } else { Tone::Plain };
-    let mut line =
-        format!("{} planned, {} ran, {missing} not run", count(coverage.planned as usize, "case"), coverage.ran);
+    let tone = if missing > 0 || coverage.ran == 0 {
+        Tone::Doubt
+    } else {
+        Tone::Plain
+    };
+    let mut line = format!(
+        "{} planned, {} ran, {missing} not run",
+        count(coverage.planned as usize, "case"),
+        coverage.ran
+    );
     if absent > 0 {
         line.push_str(&format!(", {absent} do not exist here"));
     }
     page.text(2, tone, &line)?;
-    for (word, tone, gaps) in
-        [("not run", Tone::Doubt, &coverage.not_run), ("does not exist here", Tone::Faint, &coverage.not_applicable)]
-    {
+    for (word, tone, gaps) in [
+        ("not run", Tone::Doubt, &coverage.not_run),
+        ("does not exist here", Tone::Faint, &coverage.not_applicable),
+    ] {
         for gap in gaps {
             page.labelled(
                 tone,
@@ -275,7 +336,12 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         }
     }
     if !coverage.left_out.is_empty() {
-        page.labelled(Tone::Faint, "  left out: ", Tone::Plain, &coverage.left_out.join("; "))?;
+        page.labelled(
+            Tone::Faint,
+            "  left out: ",
+            Tone::Plain,
+            &coverage.left_out.join("; "),
+        )?;
     }
     if !report.snapshot.environment.is_empty() {
         let set: Vec<String> = report
@@ -284,21 +350,40 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             .iter()
             .map(|(name, value)| format!("{}={}", cut(name, 48), cut(value, 48)))
             .collect();
-        page.labelled(Tone::Faint, "  environment as found: ", Tone::Plain, &set.join(" "))?;
+        page.labelled(
+            Tone::Faint,
+            "  environment as found: ",
+            Tone::Plain,
+            &set.join(" "),
+        )?;
     }
     if let Some(rate) = coverage.seen_fault_rate {
         page.text(
             2,
             Tone::Plain,
-            &format!("smallest fault rate that would be seen (95%): {}, worst case", share_of_attempts(rate)),
+            &format!(
+                "smallest fault rate that would be seen (95%): {}, worst case",
+                share_of_attempts(rate)
+            ),
         )?;
     }
     match &report.selftest {
-        None => page.text(2, Tone::Doubt, "selftest: not run, so the checker itself was not seen to fail"),
+        None => page.text(
+            2,
+            Tone::Doubt,
+            "selftest: not run, so the checker itself was not seen to fail",
+        ),
         Some(selftest) => {
             let found = selftest.plants.iter().filter(|p| p.found()).count();
-            let tone = if selftest.passed() { Tone::Good } else { Tone::Bad };
-            let mut line = format!("selftest: {found} of {} named", count(selftest.plants.len(), "plant"));
+            let tone = if selftest.passed() {
+                Tone::Good
+            } else {
+                Tone::Bad
+            };
+            let mut line = format!(
+                "selftest: {found} of {} named",
+                count(selftest.plants.len(), "plant")
+            );
             if !selftest.passed() {
                 let word = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
                 for plant in selftest.plants.iter().filter(|p| !p.found()) {
@@ -348,29 +433,47 @@ fn last_line(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Res
     let (tone, file) = match &closing.saved {
         Saved::To(path) => (Tone::Plain, path.clone()),
         Saved::NotAsked => (Tone::Faint, "no file was asked for".to_string()),
-        Saved::Failed(reason) => (Tone::Bad, format!("could not be written, which changes no verdict: {reason}")),
+        Saved::Failed(reason) => (
+            Tone::Bad,
+            format!("could not be written, which changes no verdict: {reason}"),
+        ),
     };
     page.blank()?;
     page.labelled(Tone::Plain, "report file  ", tone, &file)?;
     let grading = report.verdict.grading;
-    page.labelled(tone_of(grading), &format!("exit code {}  ", grading.exit_code()), Tone::Plain, &why(report))
+    page.labelled(
+        tone_of(grading),
+        &format!("exit code {}  ", grading.exit_code()),
+        Tone::Plain,
+        &why(report),
+    )
 }
 
 /// Why the run ends with its exit code, in words that are true of this run.
 fn why(report: &Report) -> String {
     match report.verdict.grading {
         Grading::Pass => "PASS: all that applies passed".to_string(),
-        Grading::Warn => "WARN: no wrong data was seen, something else is not as it should be".to_string(),
-        Grading::Inconclusive if report.coverage.ran == 0 => "INCONCLUSIVE: nothing was tested".to_string(),
+        Grading::Warn => {
+            "WARN: no wrong data was seen, something else is not as it should be".to_string()
+        }
+        Grading::Inconclusive if report.coverage.ran == 0 => {
+            "INCONCLUSIVE: nothing was tested".to_string()
+        }
         Grading::Inconclusive if report.interrupted => {
             "INCONCLUSIVE: interrupted before the end, nothing wrong seen until then".to_string()
         }
-        Grading::Inconclusive => "INCONCLUSIVE: not all that was planned could be judged".to_string(),
+        Grading::Inconclusive => {
+            "INCONCLUSIVE: not all that was planned could be judged".to_string()
+        }
         Grading::Fail => {
-            let any = |test: &dyn Fn(&Outcome) -> bool| report.records.iter().any(|r| test(&r.outcome));
+            let any =
+                |test: &dyn Fn(&Outcome) -> bool| report.records.iter().any(|r| test(&r.outcome));
             let seen: Vec<&str> = [
                 (any(&|o| o.corruption().is_some()), "wrong data"),
-                (any(&|o| matches!(o, Outcome::Faulted { .. })), "a failed driver call"),
+                (
+                    any(&|o| matches!(o, Outcome::Faulted { .. })),
+                    "a failed driver call",
+                ),
                 (any(&|o| matches!(o, Outcome::TimedOut { .. })), "a hang"),
                 (any(&|o| matches!(o, Outcome::Died { .. })), "a dead worker"),
             ]
@@ -378,7 +481,11 @@ fn why(report: &Report) -> String {
             .filter(|(found, _)| *found)
             .map(|(_, word)| *word)
             .collect();
-            if seen.is_empty() { "FAIL: see the verdict".to_string() } else { format!("FAIL: {}", seen.join(", ")) }
+            if seen.is_empty() {
+                "FAIL: see the verdict".to_string()
+            } else {
+                format!("FAIL: {}", seen.join(", "))
+            }
         }
     }
 }

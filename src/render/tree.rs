@@ -19,7 +19,13 @@ struct Node {
 
 impl Node {
     fn new(key: String, text: String) -> Self {
-        Node { key, text, tone: Tone::Plain, children: Vec::new(), bridge: false }
+        Node {
+            key,
+            text,
+            tone: Tone::Plain,
+            children: Vec::new(),
+            bridge: false,
+        }
     }
 
     fn child(&mut self, step: Step) -> &mut Node {
@@ -69,7 +75,11 @@ fn links(now: &Reading<PcieLink>, most: &Reading<PcieLink>) -> Option<String> {
 
 /// The name by which a GPU goes in maps: the input's label, else its position.
 pub(super) fn gpu_label(gpu: &Gpu, position: usize) -> String {
-    if gpu.label.trim().is_empty() { format!("GPU{position}") } else { cut(&gpu.label, 12) }
+    if gpu.label.trim().is_empty() {
+        format!("GPU{position}")
+    } else {
+        cut(&gpu.label, 12)
+    }
 }
 
 fn gpu_text(gpu: &Gpu, position: usize) -> String {
@@ -125,7 +135,11 @@ fn bridge_step(snapshot: &Snapshot, address: PciAddress) -> Step {
             text
         }
     };
-    Step { key: address.to_string(), text, bridge: true }
+    Step {
+        key: address.to_string(),
+        text,
+        bridge: true,
+    }
 }
 
 fn root_bus(chain: Option<&Vec<PciAddress>>, own: Option<&PciAddress>) -> Option<String> {
@@ -138,7 +152,11 @@ fn root_bus(chain: Option<&Vec<PciAddress>>, own: Option<&PciAddress>) -> Option
 
 fn package_of(snapshot: &Snapshot, numa: Option<i32>) -> Option<u32> {
     let node = u32::try_from(numa?).ok()?;
-    snapshot.packages.iter().find(|p| p.numa_nodes.contains(&node)).map(|p| p.os_index)
+    snapshot
+        .packages
+        .iter()
+        .find(|p| p.numa_nodes.contains(&node))
+        .map(|p| p.os_index)
 }
 
 fn upper_steps(
@@ -149,7 +167,11 @@ fn upper_steps(
     root: Option<&str>,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
-    let step = |text: String| Step { key: text.clone(), text, bridge: false };
+    let step = |text: String| Step {
+        key: text.clone(),
+        text,
+        bridge: false,
+    };
     if levels.package {
         steps.push(match package {
             None => step("package not known".to_string()),
@@ -171,7 +193,10 @@ fn upper_steps(
             Some(node) if node < 0 => step("NUMA node not told by the firmware (-1)".to_string()),
             Some(node) => {
                 let mut text = format!("NUMA node {node}");
-                let found = snapshot.numa_nodes.iter().find(|n| i64::from(n.os_index) == i64::from(node));
+                let found = snapshot
+                    .numa_nodes
+                    .iter()
+                    .find(|n| i64::from(n.os_index) == i64::from(node));
                 if let Some(bytes) = found.and_then(|n| n.memory_bytes) {
                     text.push_str(&format!(", {}", size((bytes >> 30) << 30)));
                 }
@@ -183,9 +208,10 @@ fn upper_steps(
         });
     }
     if levels.host_bridge {
-        steps.push(step(
-            root.map_or_else(|| "host bridge not known".to_string(), |r| format!("host bridge {}", cut(r, 16))),
-        ));
+        steps.push(step(root.map_or_else(
+            || "host bridge not known".to_string(),
+            |r| format!("host bridge {}", cut(r, 16)),
+        )));
     }
     steps
 }
@@ -200,10 +226,18 @@ fn nic_text(nic: &Nic, position: usize) -> String {
 
 /// Writes the tree. What no source told is named in one line below it.
 pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
-    let gpu_package =
-        |gpu: &Gpu| gpu.package.known().copied().or_else(|| package_of(snapshot, gpu.numa_node.known().copied()));
-    let gpu_root =
-        |gpu: &Gpu| gpu.root_bus.known().cloned().or_else(|| root_bus(gpu.bridge_chain.known(), gpu.pci.known()));
+    let gpu_package = |gpu: &Gpu| {
+        gpu.package
+            .known()
+            .copied()
+            .or_else(|| package_of(snapshot, gpu.numa_node.known().copied()))
+    };
+    let gpu_root = |gpu: &Gpu| {
+        gpu.root_bus
+            .known()
+            .cloned()
+            .or_else(|| root_bus(gpu.bridge_chain.known(), gpu.pci.known()))
+    };
     let some = |test: &dyn Fn(&Gpu) -> bool| snapshot.gpus.iter().any(test);
     let levels = Levels {
         package: some(&|g| gpu_package(g).is_some()),
@@ -213,12 +247,23 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
 
     let mut root = Node::new(String::new(), String::new());
     for (position, gpu) in snapshot.gpus.iter().enumerate() {
-        let mut steps =
-            upper_steps(snapshot, &levels, gpu_package(gpu), gpu.numa_node.known().copied(), gpu_root(gpu).as_deref());
+        let mut steps = upper_steps(
+            snapshot,
+            &levels,
+            gpu_package(gpu),
+            gpu.numa_node.known().copied(),
+            gpu_root(gpu).as_deref(),
+        );
         if let Some(chain) = gpu.bridge_chain.known() {
             steps.extend(chain.iter().rev().map(|a| bridge_step(snapshot, *a)));
         }
-        hang(&mut root, steps, format!("gpu {position}"), gpu_text(gpu, position), Tone::Strong);
+        hang(
+            &mut root,
+            steps,
+            format!("gpu {position}"),
+            gpu_text(gpu, position),
+            Tone::Strong,
+        );
     }
     for (position, nic) in snapshot.nics.iter().enumerate() {
         let numa = nic.numa_node.known().copied();
@@ -236,7 +281,13 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
         if let Some(chain) = chain {
             steps.extend(chain.iter().rev().map(|a| bridge_step(snapshot, *a)));
         }
-        hang(&mut root, steps, format!("nic {position}"), nic_text(nic, position), Tone::Plain);
+        hang(
+            &mut root,
+            steps,
+            format!("nic {position}"),
+            nic_text(nic, position),
+            Tone::Plain,
+        );
     }
     // Labels alone stand in the matrix; a tree of them would look like knowledge.
     if root.children.iter().any(|n| !n.children.is_empty()) || some(&|g| g.pci.known().is_some()) {
@@ -246,7 +297,12 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
     }
     if !snapshot.nvswitches.is_empty() {
         let list: Vec<String> = snapshot.nvswitches.iter().map(|a| a.to_string()).collect();
-        page.labelled(Tone::Plain, &format!("NVSwitches ({}): ", list.len()), Tone::Plain, &list.join(" "))?;
+        page.labelled(
+            Tone::Plain,
+            &format!("NVSwitches ({}): ", list.len()),
+            Tone::Plain,
+            &list.join(" "),
+        )?;
     }
     let untold: Vec<&str> = [
         (!some(&|g| g.pci.known().is_some()), "PCI addresses"),
@@ -255,14 +311,22 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
         (!levels.host_bridge, "host bridges"),
         (!levels.numa, "NUMA nodes"),
         (!levels.package, "CPU packages"),
-        (!some(&|g| g.link_now.known().is_some() || g.link_max.known().is_some()), "PCIe link speeds"),
+        (
+            !some(&|g| g.link_now.known().is_some() || g.link_max.known().is_some()),
+            "PCIe link speeds",
+        ),
     ]
     .iter()
     .filter(|(missing, _)| *missing)
     .map(|(_, what)| *what)
     .collect();
     if !untold.is_empty() {
-        page.labelled(Tone::Doubt, "not told by any source: ", Tone::Plain, &format!("{}.", untold.join(", ")))?;
+        page.labelled(
+            Tone::Doubt,
+            "not told by any source: ",
+            Tone::Plain,
+            &format!("{}.", untold.join(", ")),
+        )?;
     }
     Ok(())
 }

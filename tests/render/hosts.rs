@@ -1,16 +1,21 @@
 //! Synthetic hosts and runs for the golden texts, built from the model alone. Numbers are plausible, not measured.
 
 use peerproof::model::{
-    case::{Case, Corruption, Outcome, PeerAccess, Record, Rung, Sample, Subject, UnitCounts, WrongKind},
-    finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Recommendation, Setting, Severity, Sizing},
+    case::{
+        Case, Corruption, Outcome, PeerAccess, Record, Rung, Sample, Subject, UnitCounts, WrongKind,
+    },
+    finding::{
+        Confidence, Consumer, ConsumerState, Finding, Judgement, Recommendation, Setting, Severity,
+        Sizing,
+    },
     measurement::{Measurement, Unit},
     pair::{GpuIndex, OrderedPair, PairTable},
     pci::{PciAddress, PcieLink},
     reading::{Absence, Grade, Reading},
     report::{Coverage, Gap, Grading, Plant, Report, SCHEMA_VERSION, Selftest, Verdict},
     snapshot::{
-        Authenticity, Bridge, BridgePort, Gpu, Nic, NumaNode, NvLink, NvLinkEnd, Origin, Package, PairClaims,
-        RemappedRows, Snapshot, SourceNote,
+        Authenticity, Bridge, BridgePort, Gpu, Nic, NumaNode, NvLink, NvLinkEnd, Origin, Package,
+        PairClaims, RemappedRows, Snapshot, SourceNote,
     },
     topology::{Disagreement, FabricClass, FlashInferLabel, Island, PairPath, PathType, Topology},
 };
@@ -23,7 +28,10 @@ fn pci(text: &str) -> PciAddress {
     text.parse().unwrap()
 }
 
-const GEN5: PcieLink = PcieLink { speed_gts: 32.0, width: 16 };
+const GEN5: PcieLink = PcieLink {
+    speed_gts: 32.0,
+    width: 16,
+};
 
 fn gpu(at: u32, name: &str, gib: u64, numa: i32, bus: u8) -> Gpu {
     Gpu {
@@ -33,14 +41,26 @@ fn gpu(at: u32, name: &str, gib: u64, numa: i32, bus: u8) -> Gpu {
         label: format!("GPU{at}"),
         memory_bytes: known(gib << 30),
         ecc_uncorrected: known(0),
-        remapped_rows: known(RemappedRows { correctable: 0, uncorrectable: 0, pending: false, failed: false }),
+        remapped_rows: known(RemappedRows {
+            correctable: 0,
+            uncorrectable: 0,
+            pending: false,
+            failed: false,
+        }),
         link_now: known(GEN5),
         link_max: known(GEN5),
         numa_node: known(numa),
         package: known(numa.max(0) as u32),
         bridge_chain: known(vec![pci(&format!("0000:{:02x}:01.0", bus - 1))]),
         root_bus: known(format!("0000:{:02x}", bus - 1)),
-        cpu_affinity: known(if numa == 0 { "0-55,112-167" } else { "56-111,168-223" }.to_string()),
+        cpu_affinity: known(
+            if numa == 0 {
+                "0-55,112-167"
+            } else {
+                "56-111,168-223"
+            }
+            .to_string(),
+        ),
         ..Gpu::default()
     }
 }
@@ -69,8 +89,16 @@ fn named(host: &str) -> Snapshot {
     snapshot.driver.flavour = known("open".to_string());
     snapshot.driver.cuda_version = known(13000);
     snapshot.sources = vec![
-        SourceNote { source: "nvml".to_string(), result: known("GPUs and links".to_string()), took_ms: 61.0 },
-        SourceNote { source: "hwloc".to_string(), result: known("packages, bridges".to_string()), took_ms: 18.0 },
+        SourceNote {
+            source: "nvml".to_string(),
+            result: known("GPUs and links".to_string()),
+            took_ms: 61.0,
+        },
+        SourceNote {
+            source: "hwloc".to_string(),
+            result: known("packages, bridges".to_string()),
+            took_ms: 18.0,
+        },
         SourceNote {
             source: "kernel log".to_string(),
             result: Reading::Absent(Absence::NoPermission("/dev/kmsg".to_string())),
@@ -117,7 +145,11 @@ fn pcie(path: PathType) -> PairPath {
 }
 
 fn halves(pair: OrderedPair, half: u32) -> PathType {
-    if (pair.source.0 < half) == (pair.destination.0 < half) { PathType::Node } else { PathType::Sys }
+    if (pair.source.0 < half) == (pair.destination.0 < half) {
+        PathType::Node
+    } else {
+        PathType::Sys
+    }
 }
 
 fn classed(snapshot: &mut Snapshot, class: FabricClass, reason: &str, islands: Vec<Island>) {
@@ -132,7 +164,10 @@ fn classed(snapshot: &mut Snapshot, class: FabricClass, reason: &str, islands: V
 }
 
 fn island(joined_by: &str, range: std::ops::Range<u32>) -> Island {
-    Island { joined_by: joined_by.to_string(), gpus: range.map(GpuIndex).collect() }
+    Island {
+        joined_by: joined_by.to_string(),
+        gpus: range.map(GpuIndex).collect(),
+    }
 }
 
 /// Eight H200 behind NVSwitch, with NICs.
@@ -170,7 +205,11 @@ pub(crate) fn nvswitch() -> Snapshot {
             to_gpus,
         });
     }
-    join(&mut snapshot, |pair| PairPath { nvlinks: 18, through_nvswitch: true, ..pcie(halves(pair, 4)) });
+    join(&mut snapshot, |pair| PairPath {
+        nvlinks: 18,
+        through_nvswitch: true,
+        ..pcie(halves(pair, 4))
+    });
     classed(
         &mut snapshot,
         FabricClass::Nvswitch,
@@ -188,7 +227,9 @@ pub(crate) fn rtx_pro() -> Snapshot {
     for at in 0..8u32 {
         let bus = 0x19 + 0x10 * at as u8;
         let name = "NVIDIA RTX PRO 6000 Blackwell Server Edition";
-        snapshot.gpus.push(gpu(at, name, 96, i32::from(at > 3), bus));
+        snapshot
+            .gpus
+            .push(gpu(at, name, 96, i32::from(at > 3), bus));
         snapshot.bridges.push(root_port(bus - 1));
     }
     join(&mut snapshot, |pair| pcie(halves(pair, 4)));
@@ -203,10 +244,15 @@ pub(crate) fn rtx_pro() -> Snapshot {
 
 /// A pasted matrix of two GPUs, with nothing else.
 pub(crate) fn pasted() -> Snapshot {
-    let mut snapshot =
-        Snapshot::empty(Origin::Recorded { format: "nvidia-smi topo -m".to_string(), file: "paste.txt".to_string() });
+    let mut snapshot = Snapshot::empty(Origin::Recorded {
+        format: "nvidia-smi topo -m".to_string(),
+        file: "paste.txt".to_string(),
+    });
     for at in 0..3 {
-        snapshot.gpus.push(Gpu { label: format!("GPU{at}"), ..Gpu::default() });
+        snapshot.gpus.push(Gpu {
+            label: format!("GPU{at}"),
+            ..Gpu::default()
+        });
     }
     join(&mut snapshot, |_| pcie(PathType::Phb));
     let cut = OrderedPair::new(0, 2).unwrap();
@@ -214,10 +260,18 @@ pub(crate) fn pasted() -> Snapshot {
     snapshot.topology.notes = vec!["the last row was cut in the paste".to_string()];
     snapshot.topology.disagreements = vec![Disagreement {
         about: "path type 1->2".to_string(),
-        claims: vec![("row GPU1".to_string(), "PHB".to_string()), ("row GPU2".to_string(), "SYS".to_string())],
+        claims: vec![
+            ("row GPU1".to_string(), "PHB".to_string()),
+            ("row GPU2".to_string(), "SYS".to_string()),
+        ],
         resolution: "the first row, because the other one is cut".to_string(),
     }];
-    classed(&mut snapshot, FabricClass::Unknown, "one pair's path is not in the input", Vec::new());
+    classed(
+        &mut snapshot,
+        FabricClass::Unknown,
+        "one pair's path is not in the input",
+        Vec::new(),
+    );
     snapshot
 }
 
@@ -225,7 +279,13 @@ pub(crate) fn pasted() -> Snapshot {
 pub(crate) fn virtual_machine() -> Snapshot {
     let mut snapshot = named("vm-2");
     for at in 0..2u32 {
-        let mut one = gpu(at, "NVIDIA RTX PRO 6000 Blackwell Server Edition", 96, -1, 6 + at as u8);
+        let mut one = gpu(
+            at,
+            "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+            96,
+            -1,
+            6 + at as u8,
+        );
         one.package = Reading::default();
         one.bridge_chain = known(Vec::new());
         one.root_bus = known("0000:00".to_string());
@@ -233,7 +293,12 @@ pub(crate) fn virtual_machine() -> Snapshot {
         snapshot.gpus.push(one);
     }
     join(&mut snapshot, |_| pcie(PathType::Phb));
-    classed(&mut snapshot, FabricClass::VmOpaque, "the hypervisor flag is set and no bridge is visible", Vec::new());
+    classed(
+        &mut snapshot,
+        FabricClass::VmOpaque,
+        "the hypervisor flag is set and no bridge is visible",
+        Vec::new(),
+    );
     snapshot
 }
 
@@ -270,7 +335,11 @@ pub(crate) fn sixteen() -> Snapshot {
         snapshot.gpus.push(one);
     }
     join(&mut snapshot, |pair| {
-        pcie(if pair.source.0 / 4 == pair.destination.0 / 4 { PathType::Pix } else { halves(pair, 8) })
+        pcie(if pair.source.0 / 4 == pair.destination.0 / 4 {
+            PathType::Pix
+        } else {
+            halves(pair, 8)
+        })
     });
     classed(
         &mut snapshot,
@@ -288,7 +357,12 @@ pub(crate) fn one_gpu() -> Snapshot {
     one.nvlinks = known(Vec::new());
     snapshot.gpus.push(one);
     join(&mut snapshot, |_| pcie(PathType::Sys));
-    classed(&mut snapshot, FabricClass::None, "there is only one NVIDIA GPU", Vec::new());
+    classed(
+        &mut snapshot,
+        FabricClass::None,
+        "there is only one NVIDIA GPU",
+        Vec::new(),
+    );
     snapshot
 }
 
@@ -296,7 +370,10 @@ pub(crate) fn one_gpu() -> Snapshot {
 pub(crate) fn no_gpu() -> Snapshot {
     let mut snapshot = Snapshot::empty(Origin::Live);
     snapshot.host.name = known("laptop".to_string());
-    snapshot.topology = Topology { class: FabricClass::None, ..Topology::default() };
+    snapshot.topology = Topology {
+        class: FabricClass::None,
+        ..Topology::default()
+    };
     snapshot.sources = vec![SourceNote {
         source: "nvml".to_string(),
         result: Reading::Absent(Absence::SourceMissing("libnvidia-ml.so.1".to_string())),
@@ -311,7 +388,11 @@ pub(crate) type Answer = Box<dyn Fn(OrderedPair, &str) -> Outcome>;
 /// Wrong data of `kind`, all of 8 MiB.
 pub(crate) fn corrupt(kind: WrongKind, pair: OrderedPair) -> Outcome {
     let units = (8 << 20) / 16;
-    let seen = if kind == WrongKind::Zeroed { "00" } else { "5a" };
+    let seen = if kind == WrongKind::Zeroed {
+        "00"
+    } else {
+        "5a"
+    };
     Outcome::Corrupt(Box::new(Corruption {
         kind,
         detail: format!("all units of {pair} are {kind}"),
@@ -323,16 +404,26 @@ pub(crate) fn corrupt(kind: WrongKind, pair: OrderedPair) -> Outcome {
         wrong_units: units,
         units,
         counts: match kind {
-            WrongKind::Zeroed => UnitCounts { zero: units, ..UnitCounts::default() },
-            WrongKind::Misrouted => UnitCounts { foreign: units, ..UnitCounts::default() },
-            _ => UnitCounts { poison: units, ..UnitCounts::default() },
+            WrongKind::Zeroed => UnitCounts {
+                zero: units,
+                ..UnitCounts::default()
+            },
+            WrongKind::Misrouted => UnitCounts {
+                foreign: units,
+                ..UnitCounts::default()
+            },
+            _ => UnitCounts {
+                poison: units,
+                ..UnitCounts::default()
+            },
         },
         samples: (0..4u64)
             .map(|at| Sample {
                 offset: at * 16,
                 expected: format!("9f3c6a1e{at:08x}d2b4770155aa03c1"),
                 owner: seen.repeat(16),
-                accessor: (kind == WrongKind::Mirrored).then(|| format!("9f3c6a1e{at:08x}d2b4770155aa03c1")),
+                accessor: (kind == WrongKind::Mirrored)
+                    .then(|| format!("9f3c6a1e{at:08x}d2b4770155aa03c1")),
                 reread: Some(seen.repeat(16)),
                 origin: None,
             })
@@ -363,7 +454,14 @@ const MECHANISMS: [(&str, Rung, f64); 6] = [
     ("sm-load", Rung::Touched, 47.0),
 ];
 
-fn record(id: u32, subject: Subject, mechanism: &str, rung: Rung, outcome: Outcome, gbps: f64) -> Record {
+fn record(
+    id: u32,
+    subject: Subject,
+    mechanism: &str,
+    rung: Rung,
+    outcome: Outcome,
+    gbps: f64,
+) -> Record {
     let intact = outcome.is_intact();
     Record {
         case: Case {
@@ -437,7 +535,12 @@ pub(crate) fn advice() -> Recommendation {
         backend: "pcie-ipc".to_string(),
         backend_name: "PCIe IPC all-reduce".to_string(),
         flags: vec![
-            setting("--cuda-graph-max-bs-decode", Some("32"), "the workspace is sized from it", "facts: engines 7.2"),
+            setting(
+                "--cuda-graph-max-bs-decode",
+                Some("32"),
+                "the workspace is sized from it",
+                "facts: engines 7.2",
+            ),
             setting(
                 "--disable-custom-all-reduce",
                 None,
@@ -473,7 +576,10 @@ pub(crate) fn advice() -> Recommendation {
             workspace_formula: Some("a(4*(128*(2+8W)+4)) + 4*W*a(2n)".to_string()),
             dtype: "bf16".to_string(),
         }),
-        refused: vec![("custom-all-reduce".to_string(), "needs NVLink on more than two GPUs".to_string())],
+        refused: vec![(
+            "custom-all-reduce".to_string(),
+            "needs NVLink on more than two GPUs".to_string(),
+        )],
         caveats: vec!["rungs 4 to 7 were not tested".to_string()],
     }
 }
@@ -497,10 +603,21 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
     let gpus = snapshot.gpus.len() as u32;
     let mut records = Vec::new();
     for at in 0..gpus {
-        for (name, gbps) in [("memory", 3900.0), ("host-to-device", 55.1), ("device-to-host", 54.8)] {
+        for (name, gbps) in [
+            ("memory", 3900.0),
+            ("host-to-device", 55.1),
+            ("device-to-host", 54.8),
+        ] {
             let id = records.len() as u32;
             let subject = Subject::Gpu(GpuIndex(at));
-            records.push(record(id, subject, name, Rung::Alone, Outcome::Intact, gbps));
+            records.push(record(
+                id,
+                subject,
+                name,
+                Rung::Alone,
+                Outcome::Intact,
+                gbps,
+            ));
         }
     }
     for (name, rung, gbps) in MECHANISMS {
@@ -508,7 +625,14 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             let id = records.len() as u32;
             let odd = f64::from(pair.source.0 * gpus + pair.destination.0) * 0.01;
             let outcome = answer(pair, name);
-            records.push(record(id, Subject::Pair(pair), name, rung, outcome, gbps - odd));
+            records.push(record(
+                id,
+                Subject::Pair(pair),
+                name,
+                rung,
+                outcome,
+                gbps - odd,
+            ));
         }
     }
     let planned = records.len() as u32;
@@ -536,8 +660,16 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             seen_fault_rate: Some(0.632),
         },
         findings: vec![
-            finding("iommu-translation", "IOMMU translates peer traffic", Judgement::Cleared),
-            finding("acs-redirect", "ACS redirects peer traffic", Judgement::Cleared),
+            finding(
+                "iommu-translation",
+                "IOMMU translates peer traffic",
+                Judgement::Cleared,
+            ),
+            finding(
+                "acs-redirect",
+                "ACS redirects peer traffic",
+                Judgement::Cleared,
+            ),
         ],
         consumers: vec![
             if failed {
@@ -545,17 +677,27 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             } else {
                 consumer("NCCL P2P", ConsumerState::Proven, "proven up to rung 3")
             },
-            consumer("IPC all-reduce", ConsumerState::Unproven, "unproven because rung 4 was not tested"),
+            consumer(
+                "IPC all-reduce",
+                ConsumerState::Unproven,
+                "unproven because rung 4 was not tested",
+            ),
         ],
         recommendations: vec![advice()],
         verdict: Verdict {
             grading: Grading::Pass,
-            headline: format!("{0} of {0} ordered pairs intact up to rung 3", gpus * gpus.saturating_sub(1)),
+            headline: format!(
+                "{0} of {0} ordered pairs intact up to rung 3",
+                gpus * gpus.saturating_sub(1)
+            ),
             cause: "nothing to explain; rungs 4 to 7 were not tested".to_string(),
             next: "peerproof recommend --engine sglang --model MODEL".to_string(),
             worst_pair: None,
         },
-        timings_ms: vec![("collect".to_string(), 312.0), ("probe".to_string(), 13_800.0)],
+        timings_ms: vec![
+            ("collect".to_string(), 312.0),
+            ("probe".to_string(), 13_800.0),
+        ],
         worker_environment: Vec::new(),
         interrupted: false,
     }
@@ -571,33 +713,63 @@ pub(crate) fn all_zeroed(snapshot: Snapshot) -> Report {
     report.verdict = Verdict {
         grading: Grading::Fail,
         headline: "zeroed: 56 of 56 ordered pairs, worst 0->1 by ce-push at rung 2".to_string(),
-        cause: "probably the IOMMU: domain type DMA on every GPU; staged copies are intact".to_string(),
+        cause: "probably the IOMMU: domain type DMA on every GPU; staged copies are intact"
+            .to_string(),
         next: "boot with iommu=pt, then peerproof qualify --gpus 0,1".to_string(),
         worst_pair: OrderedPair::new(0, 1),
     };
     report.findings = vec![
         Finding {
             pairs: OrderedPair::all(8).collect(),
-            because: "peer writes are posted to bus addresses that the IOMMU maps elsewhere or nowhere.".to_string(),
+            because:
+                "peer writes are posted to bus addresses that the IOMMU maps elsewhere or nowhere."
+                    .to_string(),
             evidence: vec![
                 "domain type DMA for all 8 GPUs (/sys/kernel/iommu_groups/*/type)".to_string(),
                 "56 of 56 pairs zeroed at rung 2 while bounce and staged are intact".to_string(),
             ],
-            fix: vec!["kernel parameter iommu=pt (Intel: intel_iommu=on iommu=pt), then reboot".to_string()],
+            fix: vec![
+                "kernel parameter iommu=pt (Intel: intel_iommu=on iommu=pt), then reboot"
+                    .to_string(),
+            ],
             next_test: Some("peerproof qualify --gpus 0,1 after the reboot".to_string()),
-            ..finding("iommu-translation", "IOMMU translates peer traffic", Judgement::Indicted)
+            ..finding(
+                "iommu-translation",
+                "IOMMU translates peer traffic",
+                Judgement::Indicted,
+            )
         },
         Finding {
             because: "ACS control words need root to read".to_string(),
             next_test: Some("sudo peerproof map".to_string()),
-            ..finding("acs-redirect", "ACS redirects peer traffic", Judgement::CannotTell)
+            ..finding(
+                "acs-redirect",
+                "ACS redirects peer traffic",
+                Judgement::CannotTell,
+            )
         },
-        finding("driver-policy", "driver refuses peer access", Judgement::Cleared),
+        finding(
+            "driver-policy",
+            "driver refuses peer access",
+            Judgement::Cleared,
+        ),
     ];
     report.consumers = vec![
-        consumer("NCCL P2P", ConsumerState::Vetoed, "vetoed by pair 0->1 at rung 2 (and 55 more)"),
-        consumer("custom all-reduce", ConsumerState::Vetoed, "vetoed by pair 0->1 at rung 2 (and 55 more)"),
-        consumer("NCCL through the host", ConsumerState::Proven, "proven up to rung 1"),
+        consumer(
+            "NCCL P2P",
+            ConsumerState::Vetoed,
+            "vetoed by pair 0->1 at rung 2 (and 55 more)",
+        ),
+        consumer(
+            "custom all-reduce",
+            ConsumerState::Vetoed,
+            "vetoed by pair 0->1 at rung 2 (and 55 more)",
+        ),
+        consumer(
+            "NCCL through the host",
+            ConsumerState::Proven,
+            "proven up to rung 1",
+        ),
     ];
     report.recommendations = Vec::new();
     report
@@ -605,5 +777,8 @@ pub(crate) fn all_zeroed(snapshot: Snapshot) -> Report {
 
 /// A gap of one case.
 pub(crate) fn gap(reason: &str, cases: u32) -> Gap {
-    Gap { reason: reason.to_string(), cases }
+    Gap {
+        reason: reason.to_string(),
+        cases,
+    }
 }

@@ -19,7 +19,10 @@ use peerproof::render::{self, Options, bench, map, recommend, selftest, terminal
 use terminal::{Closing, Saved};
 
 fn options(width: usize) -> Options {
-    Options { width, color: false }
+    Options {
+        width,
+        color: false,
+    }
 }
 
 fn mapped(snapshot: &Snapshot, width: usize) -> String {
@@ -29,7 +32,10 @@ fn mapped(snapshot: &Snapshot, width: usize) -> String {
 }
 
 fn closing() -> Closing {
-    Closing { timings: false, saved: Saved::To("peerproof-hgx-07-20260102T030405Z.json".to_string()) }
+    Closing {
+        timings: false,
+        saved: Saved::To("peerproof-hgx-07-20260102T030405Z.json".to_string()),
+    }
 }
 
 fn told(report: &Report, width: usize) -> String {
@@ -43,7 +49,11 @@ fn told(report: &Report, width: usize) -> String {
 /// No line is wider than the terminal, except text to paste and words that cannot be broken.
 fn fits(text: &str, width: usize) {
     for line in text.lines() {
-        assert!(line.chars().count() <= width, "{} columns: {line}", line.chars().count());
+        assert!(
+            line.chars().count() <= width,
+            "{} columns: {line}",
+            line.chars().count()
+        );
         assert_eq!(line, line.trim_end(), "blanks at the end of a line");
     }
 }
@@ -110,7 +120,8 @@ fn one_hang_leaves_the_others_judged() {
     report.consumers[0].state = ConsumerState::Vetoed;
     report.consumers[0].sentence = "vetoed by pair 2->5 at rung 3".to_string();
     for record in &mut report.records {
-        if record.case.mechanism == "ce-push" && record.case.subject.pair() == Some(hung.reversed()) {
+        if record.case.mechanism == "ce-push" && record.case.subject.pair() == Some(hung.reversed())
+        {
             record.notes = vec!["rate above the link's ceiling".to_string()];
         }
     }
@@ -125,7 +136,9 @@ fn one_hang_leaves_the_others_judged() {
 fn a_mirror_shows_both_views() {
     let answer: Answer = Box::new(|pair, mechanism| match mechanism {
         "ce-push" | "sm-store" => corrupt(WrongKind::Mirrored, pair),
-        "sm-load" => Outcome::NotRun { reason: "unsafe after rung 2".to_string() },
+        "sm-load" => Outcome::NotRun {
+            reason: "unsafe after rung 2".to_string(),
+        },
         _ => Outcome::Intact,
     });
     let mut report = run(hosts::virtual_machine(), &answer);
@@ -144,16 +157,22 @@ fn a_mirror_shows_both_views() {
 
 #[test]
 fn sixteen_gpus_stay_legible() {
-    let answer: Answer = Box::new(|pair, mechanism| match (mechanism, pair.source.0, pair.destination.0) {
-        ("bounce" | "staged", _, _) => Outcome::Intact,
-        (_, 3, _) => corrupt(WrongKind::Misrouted, pair),
-        ("ce-push", 7, 9) => Outcome::Died { how: "signal 9 (SIGKILL)".to_string() },
-        _ => Outcome::Intact,
-    });
+    let answer: Answer =
+        Box::new(
+            |pair, mechanism| match (mechanism, pair.source.0, pair.destination.0) {
+                ("bounce" | "staged", _, _) => Outcome::Intact,
+                (_, 3, _) => corrupt(WrongKind::Misrouted, pair),
+                ("ce-push", 7, 9) => Outcome::Died {
+                    how: "signal 9 (SIGKILL)".to_string(),
+                },
+                _ => Outcome::Intact,
+            },
+        );
     let mut report = run(hosts::sixteen(), &answer);
     report.verdict = Verdict {
         grading: Grading::Fail,
-        headline: "misrouted: 15 of 240 ordered pairs, worst 3->0 by ce-push at rung 2; died: 7->9".to_string(),
+        headline: "misrouted: 15 of 240 ordered pairs, worst 3->0 by ce-push at rung 2; died: 7->9"
+            .to_string(),
         cause: "not known; all that is misrouted starts at GPU3".to_string(),
         next: "peerproof qualify --gpus 3,7,9".to_string(),
         worst_pair: OrderedPair::new(3, 0),
@@ -174,7 +193,8 @@ fn a_refusal_is_no_wrong_data() {
         },
     });
     let mut report = run(hosts::virtual_machine(), &answer);
-    report.verdict.headline = "staged copies intact on 2 of 2 pairs; peer access does not exist here".to_string();
+    report.verdict.headline =
+        "staged copies intact on 2 of 2 pairs; peer access does not exist here".to_string();
     report.consumers[0].state = ConsumerState::NotApplicable;
     report.consumers[0].sentence = "does not exist here: peer access is refused".to_string();
     let text = told(&report, 80);
@@ -200,7 +220,8 @@ fn one_gpu_and_none() {
     report.coverage.seen_fault_rate = None;
     report.verdict = Verdict {
         grading: Grading::Inconclusive,
-        headline: "no NVIDIA GPU found (looked for libnvidia-ml.so.1 and PCI class 0x0302)".to_string(),
+        headline: "no NVIDIA GPU found (looked for libnvidia-ml.so.1 and PCI class 0x0302)"
+            .to_string(),
         cause: "nothing was tested".to_string(),
         next: "peerproof demo".to_string(),
         worst_pair: None,
@@ -211,7 +232,13 @@ fn one_gpu_and_none() {
 #[test]
 fn a_recommendation_can_be_pasted_and_checked() {
     let mut out = Vec::new();
-    recommend::write(&hosts::advice(), Authenticity::Hardware, &options(80), &mut out).unwrap();
+    recommend::write(
+        &hosts::advice(),
+        Authenticity::Hardware,
+        &options(80),
+        &mut out,
+    )
+    .unwrap();
     let text = String::from_utf8(out).unwrap();
     fits(&text, 80);
     assert!(text.contains("192 rows x 4,096 hidden = 786,432"));
@@ -279,10 +306,18 @@ fn hostile_names_reach_the_terminal_as_text() {
         for one in &report.recommendations {
             recommend::write(one, Authenticity::Hardware, &options(width), &mut out).unwrap();
         }
-        selftest::write(report.selftest.as_ref().unwrap(), Authenticity::Hardware, &options(width), &mut out).unwrap();
+        selftest::write(
+            report.selftest.as_ref().unwrap(),
+            Authenticity::Hardware,
+            &options(width),
+            &mut out,
+        )
+        .unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("\\u{1b}[2J"));
-        let raw = text.chars().find(|c| *c != '\n' && render::clean(&c.to_string()) != c.to_string());
+        let raw = text
+            .chars()
+            .find(|c| *c != '\n' && render::clean(&c.to_string()) != c.to_string());
         assert_eq!(raw, None);
         for line in text.lines().filter(|l| !l.contains("export ")) {
             assert!(line.chars().count() <= width.max(160), "{line}");
@@ -351,7 +386,10 @@ fn poison(value: &mut serde_json::Value, evil: &str) {
 fn colour_carries_no_meaning() {
     let report = all_zeroed(hosts::rtx_pro());
     let mut colored = Vec::new();
-    let options = Options { width: 80, color: true };
+    let options = Options {
+        width: 80,
+        color: true,
+    };
     terminal::write(&report, &closing(), &options, &mut colored).unwrap();
     let colored = String::from_utf8(colored).unwrap();
     assert!(colored.contains("\u{1b}["));
@@ -379,15 +417,24 @@ fn a_cleared_cause_is_still_named() {
 fn a_hole_ends_the_climb_and_hides_no_failure() {
     use peerproof::model::case::Rung;
     let pair = OrderedPair::new(0, 1).unwrap();
-    let not_run = || Outcome::NotRun { reason: "budget".to_string() };
+    let not_run = || Outcome::NotRun {
+        reason: "budget".to_string(),
+    };
     let reached = |answer: Answer| {
         let report = run(hosts::virtual_machine(), &answer);
         let standing = report.standing(pair);
-        (standing.reached, standing.stopped_by.map(|r| r.outcome.word()))
+        (
+            standing.reached,
+            standing.stopped_by.map(|r| r.outcome.word()),
+        )
     };
     assert_eq!(reached(intact()), (Some(Rung::Touched), None));
     assert_eq!(
-        reached(Box::new(move |_, m| if m == "ce-pull" { not_run() } else { Outcome::Intact })),
+        reached(Box::new(move |_, m| if m == "ce-pull" {
+            not_run()
+        } else {
+            Outcome::Intact
+        })),
         (Some(Rung::Staged), None)
     );
     assert_eq!(
@@ -402,7 +449,9 @@ fn a_hole_ends_the_climb_and_hides_no_failure() {
     let absent = |m: &str| m.starts_with("ce-");
     assert_eq!(
         reached(Box::new(move |_, m| if absent(m) {
-            Outcome::NotApplicable { reason: "no".to_string() }
+            Outcome::NotApplicable {
+                reason: "no".to_string(),
+            }
         } else {
             Outcome::Intact
         })),
@@ -413,7 +462,12 @@ fn a_hole_ends_the_climb_and_hides_no_failure() {
     assert_eq!(report.standing(pair).reached, Some(Rung::Staged));
     // A run again of what a shared round left open closes the hole.
     let mut report = run(hosts::virtual_machine(), &intact());
-    let mut again = report.records.iter().find(|r| r.case.subject.pair() == Some(pair)).unwrap().clone();
+    let mut again = report
+        .records
+        .iter()
+        .find(|r| r.case.subject.pair() == Some(pair))
+        .unwrap()
+        .clone();
     again.outcome = not_run();
     report.records.push(again);
     assert_eq!(report.standing(pair).reached, Some(Rung::Touched));
@@ -426,7 +480,10 @@ fn a_hole_ends_the_climb_and_hides_no_failure() {
 fn an_unwritable_folder_and_timings_are_told() {
     let mut report = run(hosts::one_gpu(), &intact());
     report.interrupted = true;
-    let closing = Closing { timings: true, saved: Saved::Failed("/report: read-only file system".to_string()) };
+    let closing = Closing {
+        timings: true,
+        saved: Saved::Failed("/report: read-only file system".to_string()),
+    };
     let mut out = Vec::new();
     terminal::write(&report, &closing, &options(80), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -441,12 +498,23 @@ fn any_width_is_survived() {
     let mut report = all_zeroed(hosts::rtx_pro());
     report.recommendations = vec![hosts::advice()];
     for width in [0, 1, 39, 40, 57, 79, 81, 120, 1000] {
-        for snapshot in [hosts::sixteen(), hosts::pasted(), hosts::no_gpu(), hosts::nvswitch()] {
+        for snapshot in [
+            hosts::sixteen(),
+            hosts::pasted(),
+            hosts::no_gpu(),
+            hosts::nvswitch(),
+        ] {
             assert!(mapped(&snapshot, width).contains('\n'));
         }
         let mut out = Vec::new();
         terminal::write(&report, &closing(), &options(width), &mut out).unwrap();
-        recommend::write(&hosts::advice(), Authenticity::FaultInjected, &options(width), &mut out).unwrap();
+        recommend::write(
+            &hosts::advice(),
+            Authenticity::FaultInjected,
+            &options(width),
+            &mut out,
+        )
+        .unwrap();
         assert!(String::from_utf8(out).unwrap().contains("FAULT-INJECTED"));
     }
 }

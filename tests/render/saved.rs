@@ -23,7 +23,11 @@ fn edited(report: &Report, edit: impl Fn(&mut serde_json::Value)) -> String {
 
 #[test]
 fn a_report_comes_back_as_it_was() {
-    for report in [all_zeroed(hosts::rtx_pro()), run(hosts::nvswitch(), &intact()), run(hosts::no_gpu(), &intact())] {
+    for report in [
+        all_zeroed(hosts::rtx_pro()),
+        run(hosts::nvswitch(), &intact()),
+        run(hosts::no_gpu(), &intact()),
+    ] {
         assert_eq!(json::read(&saved(&report)).unwrap(), report);
     }
 }
@@ -31,17 +35,29 @@ fn a_report_comes_back_as_it_was() {
 #[test]
 fn other_versions_are_refused_with_what_to_do() {
     let report = run(hosts::one_gpu(), &intact());
-    let newer = edited(&report, |v| v["schema_version"] = (SCHEMA_VERSION + 1).into());
+    let newer = edited(&report, |v| {
+        v["schema_version"] = (SCHEMA_VERSION + 1).into()
+    });
     let error = json::read(&newer).unwrap_err();
     assert!(matches!(error, ReadError::Newer { .. }));
-    assert!(error.to_string().contains("use the peerproof that wrote it"));
+    assert!(
+        error
+            .to_string()
+            .contains("use the peerproof that wrote it")
+    );
 
     let never = edited(&report, |v| v["schema_version"] = 0.into());
-    assert!(matches!(json::read(&never), Err(ReadError::NeverPublished { found: 0 })));
+    assert!(matches!(
+        json::read(&never),
+        Err(ReadError::NeverPublished { found: 0 })
+    ));
     let foreign = json::read("{\"topology\": []}").unwrap_err();
     assert!(matches!(foreign, ReadError::NoVersion));
     // A newer shape that this version cannot parse is still refused for its version.
-    let other = format!("{{\"schema_version\": {}, \"all\": \"new\"}}", SCHEMA_VERSION + 3);
+    let other = format!(
+        "{{\"schema_version\": {}, \"all\": \"new\"}}",
+        SCHEMA_VERSION + 3
+    );
     assert!(matches!(json::read(&other), Err(ReadError::Newer { .. })));
 }
 
@@ -49,11 +65,17 @@ fn other_versions_are_refused_with_what_to_do() {
 fn damage_is_told_with_its_place() {
     let text = saved(&run(hosts::one_gpu(), &intact()));
     let error = json::read(&text[..text.len() / 2]).unwrap_err().to_string();
-    assert!(error.contains("line") && error.contains("column"), "{error}");
+    assert!(
+        error.contains("line") && error.contains("column"),
+        "{error}"
+    );
     assert!(json::read("").is_err());
     let own = OrderedPair::new(0, 1).unwrap();
     let report = all_zeroed(hosts::rtx_pro());
-    assert_eq!(report.standing(own).reached, Some(peerproof::model::case::Rung::Staged));
+    assert_eq!(
+        report.standing(own).reached,
+        Some(peerproof::model::case::Rung::Staged)
+    );
     for (edit, word) in [
         (("/snapshot/claims/count", 4_000_000_000u32), "claims"),
         (("/tested_gpus/1", 99), "99"),
@@ -69,7 +91,12 @@ fn damage_is_told_with_its_place() {
         let pair = v.pointer_mut("/records/100/case/subject/pair").unwrap();
         pair["destination"] = pair["source"].clone();
     });
-    assert!(json::read(&loops).unwrap_err().to_string().contains("itself"));
+    assert!(
+        json::read(&loops)
+            .unwrap_err()
+            .to_string()
+            .contains("itself")
+    );
 }
 
 #[test]
@@ -92,7 +119,10 @@ fn a_journal_survives_a_torn_last_line() {
     }
     let text = String::from_utf8(out).unwrap();
     let whole = json::read_journal(&text).unwrap();
-    assert_eq!((&whole.head, &whole.records, whole.torn), (&head, &report.records, false));
+    assert_eq!(
+        (&whole.head, &whole.records, whole.torn),
+        (&head, &report.records, false)
+    );
 
     let torn = json::read_journal(&text[..text.len() - 40]).unwrap();
     assert!(torn.torn);
@@ -100,9 +130,14 @@ fn a_journal_survives_a_torn_last_line() {
 
     let mut lines: Vec<&str> = text.lines().collect();
     lines[7] = "{\"case\":";
-    let error = json::read_journal(&lines.join("\n")).unwrap_err().to_string();
+    let error = json::read_journal(&lines.join("\n"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("line 8"), "{error}");
-    assert!(matches!(json::read_journal("\n"), Err(ReadError::EmptyJournal)));
+    assert!(matches!(
+        json::read_journal("\n"),
+        Err(ReadError::EmptyJournal)
+    ));
 }
 
 /// The committed schema is what the model gives. `PEERPROOF_BLESS=1` writes it anew.

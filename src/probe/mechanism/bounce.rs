@@ -40,18 +40,31 @@ impl Mechanism for Bounce {
         let mut done = 0;
         while done < transfer.from.bytes() {
             let bytes = chunk.min(transfer.from.bytes() - done);
-            let (Some(from), Some(through), Some(to)) =
-                (transfer.from.part(done, bytes), pinned.part(0, bytes), transfer.to.part(done, bytes))
-            else {
-                return Err(StartError::NoKernels("a bounce chunk leaves its buffer".to_string()));
+            let (Some(from), Some(through), Some(to)) = (
+                transfer.from.part(done, bytes),
+                pinned.part(0, bytes),
+                transfer.to.part(done, bytes),
+            ) else {
+                return Err(StartError::NoKernels(
+                    "a bounce chunk leaves its buffer".to_string(),
+                ));
             };
             // The source's stream fills the pinned chunk after the destination's stream has emptied the last one.
-            transfer.source.stream.wait_event(&transfer.destination.emptied)?;
+            transfer
+                .source
+                .stream
+                .wait_event(&transfer.destination.emptied)?;
             transfer.source.stream.copy(through, from)?;
             transfer.source.stream.record(&transfer.source.filled)?;
-            transfer.destination.stream.wait_event(&transfer.source.filled)?;
+            transfer
+                .destination
+                .stream
+                .wait_event(&transfer.source.filled)?;
             transfer.destination.stream.copy(to, through)?;
-            transfer.destination.stream.record(&transfer.destination.emptied)?;
+            transfer
+                .destination
+                .stream
+                .record(&transfer.destination.emptied)?;
             done += bytes;
         }
         Ok(())
@@ -62,6 +75,9 @@ impl Mechanism for Bounce {
     }
 
     fn executor(&self, pair: OrderedPair) -> String {
-        format!("copy engines of GPU{} and GPU{}, each over its host link", pair.source, pair.destination)
+        format!(
+            "copy engines of GPU{} and GPU{}, each over its host link",
+            pair.source, pair.destination
+        )
     }
 }

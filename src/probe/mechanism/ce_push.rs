@@ -35,13 +35,19 @@ impl Mechanism for CePush {
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
         let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = ((transfer.to, &*destination.context), (transfer.from, &*source.context));
+        let (to, from) = (
+            (transfer.to, &*destination.context),
+            (transfer.from, &*source.context),
+        );
         Ok(source.stream.copy_peer(to, from)?)
     }
 
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError> {
         let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = ((scratch, &*source.context), (transfer.to, &*destination.context));
+        let (to, from) = (
+            (scratch, &*source.context),
+            (transfer.to, &*destination.context),
+        );
         source.stream.copy_peer(to, from)?;
         Ok(true)
     }

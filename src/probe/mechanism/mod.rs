@@ -15,8 +15,14 @@ mod sm_store;
 mod staged;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 6] =
-    [&bounce::Bounce, &staged::Staged, &ce_push::CePush, &ce_pull::CePull, &sm_load::SmLoad, &sm_store::SmStore];
+pub const ROSTER: [&dyn Mechanism; 6] = [
+    &bounce::Bounce,
+    &staged::Staged,
+    &ce_push::CePush,
+    &ce_pull::CePull,
+    &sm_load::SmLoad,
+    &sm_store::SmStore,
+];
 
 /// One transfer: both ends and their regions, of equal length.
 pub struct Transfer<'a> {
@@ -93,10 +99,16 @@ pub trait Mechanism: Sync {
 
 /// The mechanism with this id.
 pub fn by_id(id: &str) -> Option<&'static dyn Mechanism> {
-    ROSTER.iter().copied().find(|mechanism| mechanism.id() == id)
+    ROSTER
+        .iter()
+        .copied()
+        .find(|mechanism| mechanism.id() == id)
 }
 
 /// Its number inside words; foreign ids get the highest.
 pub fn number(id: &str) -> u8 {
-    ROSTER.iter().position(|mechanism| mechanism.id() == id).map_or(63, |at| at as u8)
+    ROSTER
+        .iter()
+        .position(|mechanism| mechanism.id() == id)
+        .map_or(63, |at| at as u8)
 }

@@ -35,7 +35,9 @@ impl Mechanism for SmLoad {
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
         let seat = transfer.destination;
-        Ok(seat.kernels()?.copy_load(&seat.stream, transfer.to, transfer.from)?)
+        Ok(seat
+            .kernels()?
+            .copy_load(&seat.stream, transfer.to, transfer.from)?)
     }
 
     fn view(&self, _: &Transfer, _: Region) -> Result<bool, StartError> {

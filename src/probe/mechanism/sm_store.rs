@@ -35,13 +35,16 @@ impl Mechanism for SmStore {
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
         let seat = transfer.source;
-        Ok(seat.kernels()?.copy_store(&seat.stream, transfer.to, transfer.from)?)
+        Ok(seat
+            .kernels()?
+            .copy_store(&seat.stream, transfer.to, transfer.from)?)
     }
 
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError> {
         let seat = transfer.source;
         // Uncached loads, in a launch after the stores.
-        seat.kernels()?.copy_load(&seat.stream, scratch, transfer.to)?;
+        seat.kernels()?
+            .copy_load(&seat.stream, scratch, transfer.to)?;
         Ok(true)
     }
 

@@ -36,7 +36,10 @@ impl Mechanism for Staged {
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
         let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = ((transfer.to, &*destination.context), (transfer.from, &*source.context));
+        let (to, from) = (
+            (transfer.to, &*destination.context),
+            (transfer.from, &*source.context),
+        );
         Ok(destination.stream.copy_peer(to, from)?)
     }
 

@@ -1,0 +1,248 @@
+//! A GPU that is not sound by itself: it fails alone, counts uncorrected memory errors, could not remap rows, or reported
+//! an Xid. It is the finding; pairs that touch a condemned GPU are not blamed on the fabric.
+
+use super::super::{
+    evidence::{Evidence, is_fatal_xid},
+    weigh::Cause,
+};
+use crate::model::{
+    case::Rung,
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::GpuIndex,
+    snapshot::Gpu,
+};
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "gpu-itself",
+    title: "a GPU is not sound by itself",
+    judge,
+};
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    if e.snapshot.gpus.is_empty() {
+        return vec![CAUSE.says(Judgement::NotApplicable, "no GPU")];
+    }
+    let findings: Vec<Finding> = e.gpus().filter_map(|(i, gpu)| examine(e, i, gpu)).collect();
+    if !findings.is_empty() {
+        return findings;
+    }
+    let tried = e
+        .records
+        .iter()
+        .any(|r| r.case.rung == Rung::Alone && r.outcome.is_intact());
+    vec![if tried {
+        CAUSE.says(
+            Judgement::Cleared,
+            "every GPU that was tried alone is right, and no reading speaks against one",
+        )
+    } else {
+        CAUSE.says(
+            Judgement::CannotTell,
+            "no GPU was tried alone; no reading speaks against one",
+        )
+    }]
+}
+
+/// Xids that speak of the GPU or its memory rather than of a program, and what they say.
+fn xid_meaning(code: u32) -> Option<&'static str> {
+    Some(match code {
+        48 => "double-bit memory error",
+        63 => "row remapping recorded",
+        64 => "row remapping failed",
+        74 => "NVLink error",
+        79 => "the GPU fell off the bus",
+        94 => "contained memory error",
+        95 => "uncontained memory error",
+        119 | 120 => "the GPU's firmware processor stopped answering",
+        _ => return None,
+    })
+}
+
+fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
+    let mut signals: Vec<(Severity, String)> = Vec::new();
+    let mut failed_alone = false;
+    for record in e.of_gpu(index).filter(|r| r.outcome.is_failure()) {
+        failed_alone = true;
+        let detail = record
+            .outcome
+            .corruption()
+            .map_or_else(String::new, |c| format!(": {}", c.detail));
+        signals.push((
+            Severity::Critical,
+            format!(
+                "{} of GPU{index} alone: {}{detail}",
+                record.case.mechanism,
+                record.outcome.word()
+            ),
+        ));
+    }
+    if let Some(rows) = gpu.remapped_rows.known() {
+        if rows.failed {
+            signals.push((
+                Severity::Critical,
+                "NVML: a row remapping failed".to_string(),
+            ));
+        }
+        if rows.pending {
+            signals.push((
+                Severity::Warning,
+                "NVML: a row remapping waits for a reset".to_string(),
+            ));
+        }
+    }
+    if let Some(errors) = gpu.ecc_uncorrected.known().filter(|n| **n > 0) {
+        signals.push((
+            Severity::Warning,
+            format!("NVML: {errors} uncorrected ECC errors since the driver loaded"),
+        ));
+    }
+    let before = gpu.ecc_uncorrected.known().copied();
+    let after = e
+        .observations
+        .last()
+        .and_then(|o| o.gpus.get(index.at())?.ecc_uncorrected.known().copied());
+    if let (Some(before), Some(after)) = (before, after)
+        && after > before
+    {
+        signals.push((
+            Severity::Critical,
+            format!("NVML: uncorrected ECC errors rose from {before} to {after} during this run"),
+        ));
+    }
+    for (_, code, line) in e.xids().into_iter().filter(|(i, _, _)| *i == index) {
+        if let Some(meaning) = xid_meaning(code) {
+            let severity = if is_fatal_xid(code) {
+                Severity::Critical
+            } else if code == 63 {
+                Severity::Info
+            } else {
+                Severity::Warning
+            };
+            signals.push((
+                severity,
+                format!("kernel log, Xid {code} ({meaning}): {line}"),
+            ));
+        }
+    }
+    let severity = signals.iter().map(|(s, _)| *s).max()?;
+    let condemned = e.condemned_gpus().contains(&index);
+    let pairs = e
+        .peer_failures()
+        .into_iter()
+        .filter(|p| p.touches(index))
+        .count();
+    let mut because = format!("GPU{index} ");
+    because.push_str(if failed_alone {
+        "fails with no other GPU involved"
+    } else if condemned {
+        "reported errors after which it is not to be trusted"
+    } else {
+        "reported errors of its own; it was right when tried, or was not tried"
+    });
+    if condemned && pairs > 0 {
+        because.push_str(&format!(
+            "; {pairs} broken pairs that touch it are not blamed on the fabric"
+        ));
+    }
+    let confidence = if failed_alone {
+        Confidence::Established
+    } else {
+        Confidence::Probable
+    };
+    let mut finding = CAUSE.indicts(severity, confidence, because);
+    finding.evidence = signals.into_iter().map(|(_, line)| line).collect();
+    finding.gpus = vec![index];
+    let own = gpu
+        .pci
+        .known()
+        .map_or_else(|| format!("{index}"), ToString::to_string);
+    finding.fix = vec![
+        format!("take GPU{index} ({own}) out of service; 'sudo nvidia-smi -r -i {own}' with no process on it applies pending remaps, then 'peerproof qualify' again"),
+        "if it comes back: another slot or riser with the same card tells card from slot; then replace the part that moved with the fault".to_string(),
+    ];
+    finding.next_test = Some(if failed_alone {
+        format!("nvidia-smi -q -d ECC,ROW_REMAPPER,PERFORMANCE -i {own}")
+    } else {
+        format!("peerproof qualify --gpus {own}")
+    });
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, gpu_address, pair, wrong};
+    use super::*;
+    use crate::model::{
+        case::{Outcome, Subject, WrongKind},
+        reading::Reading,
+        snapshot::RemappedRows,
+    };
+
+    fn judged(host: &Host) -> Vec<Finding> {
+        host.judge(judge)
+    }
+
+    #[test]
+    fn a_gpu_that_fails_alone_is_the_finding_and_its_pairs_are_not_blamed() {
+        let mut host = Host::root_complex(3);
+        host.direct_wrong(WrongKind::Zeroed, |p| p.touches(GpuIndex(2)));
+        host.iommu_all("DMA");
+        host.put(
+            Subject::Gpu(GpuIndex(2)),
+            "memory",
+            Rung::Alone,
+            wrong(WrongKind::Flipped),
+        );
+        let found = judged(&host);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].gpus, [GpuIndex(2)]);
+        assert_eq!(found[0].confidence, Confidence::Established);
+        assert!(found[0].because.contains("4 broken pairs"));
+        assert!(host.judge(|e| e.fabric_failures()).is_empty());
+    }
+
+    #[test]
+    fn xid_79_condemns_and_xid_31_is_a_program() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        let line = |code: u32| {
+            let text = format!("NVRM: Xid (PCI:{}): {code}, pid=1, GPU", gpu_address(1));
+            Reading::Known(vec![text.replace(".0):", "):")])
+        };
+        host.snapshot.host.kernel_log = line(79);
+        let found = judged(&host);
+        assert_eq!(found[0].gpus, [GpuIndex(1)]);
+        assert_eq!(found[0].severity, Severity::Critical);
+        host.snapshot.host.kernel_log = line(31);
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+
+    #[test]
+    fn memory_counters_warn_and_a_failed_remap_condemns() {
+        let mut host = Host::root_complex(2);
+        host.snapshot.gpus[0].ecc_uncorrected = Reading::Known(2);
+        assert_eq!(judged(&host)[0].severity, Severity::Warning);
+        host.snapshot.gpus[0].remapped_rows = Reading::Known(RemappedRows {
+            correctable: 0,
+            uncorrectable: 1,
+            pending: false,
+            failed: true,
+        });
+        assert_eq!(judged(&host)[0].severity, Severity::Critical);
+        host.direct_wrong(WrongKind::Zeroed, |p| p == pair(0, 1));
+        assert!(host.judge(|e| e.fabric_failures()).is_empty());
+    }
+
+    #[test]
+    fn sound_gpus_are_cleared() {
+        let mut host = Host::root_complex(1);
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+        host.put(
+            Subject::Gpu(GpuIndex(0)),
+            "memory",
+            Rung::Alone,
+            Outcome::Intact,
+        );
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+    }
+}

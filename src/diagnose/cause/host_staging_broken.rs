@@ -1,0 +1,203 @@
+//! Bytes are wrong even through the host (decision row D9). Our own bounce through pinned memory uses no path between
+//! GPUs: when it is wrong, IOMMU and ACS are not the place to look. The driver's own staged copy wrong beside a right
+//! bounce is a fault of ordering in the driver, and a finding of its own.
+
+use super::super::{
+    evidence::{ControlArm, Evidence, name_pairs},
+    weigh::{Cause, requalify},
+};
+use crate::model::{
+    case::Rung,
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::{GpuIndex, OrderedPair},
+};
+use std::collections::BTreeSet;
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "host-staging-broken",
+    title: "copies through the host are wrong",
+    judge,
+};
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    let condemned = e.condemned_gpus();
+    let with = |arm: ControlArm| -> Vec<OrderedPair> {
+        e.pairs()
+            .into_iter()
+            .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
+            .filter(|p| e.control_arm(*p) == arm)
+            .collect()
+    };
+    let mut findings = Vec::new();
+    let bounce = with(ControlArm::BounceWrong);
+    if !bounce.is_empty() {
+        findings.push(bounce_wrong(e, bounce));
+    }
+    let driver = with(ControlArm::DriverStagedWrong);
+    if !driver.is_empty() {
+        findings.push(driver_wrong(e, driver));
+    }
+    if findings.is_empty() {
+        findings.push(if !with(ControlArm::Intact).is_empty() {
+            CAUSE.says(
+                Judgement::Cleared,
+                "every copy through the host that was tried is right",
+            )
+        } else if e.peer_failures().is_empty() {
+            CAUSE.says(
+                Judgement::NotApplicable,
+                "no copy through the host was tried between two sound GPUs",
+            )
+        } else {
+            let mut finding = CAUSE.says(
+                Judgement::CannotTell,
+                "direct copies are wrong and none through the host was tried",
+            );
+            let broken: Vec<OrderedPair> = e.peer_failures().into_iter().collect();
+            finding.next_test = Some(requalify(&broken, &["bounce", "staged"]));
+            finding.pairs = broken;
+            finding
+        });
+    }
+    findings
+}
+
+fn evidence_lines(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
+    const SHOWN: usize = 4;
+    pairs
+        .iter()
+        .flat_map(|p| e.of_pair(*p))
+        .filter(|r| r.case.rung == Rung::Staged && r.outcome.is_failure())
+        .take(SHOWN)
+        .map(|r| {
+            format!(
+                "{} {}: {}",
+                r.case.subject,
+                r.case.mechanism,
+                r.outcome
+                    .corruption()
+                    .map_or_else(|| r.outcome.word().to_string(), |c| c.detail.clone())
+            )
+        })
+        .collect()
+}
+
+fn bounce_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
+    let gpus: BTreeSet<GpuIndex> = pairs
+        .iter()
+        .flat_map(|p| [p.source, p.destination])
+        .collect();
+    let alone_right = gpus.iter().all(|g| {
+        e.of_gpu(*g)
+            .any(|r| r.case.rung == Rung::Alone && r.outcome.is_intact())
+    });
+    let common: Vec<String> = gpus
+        .iter()
+        .filter(|g| pairs.len() > 1 && pairs.iter().all(|p| p.touches(**g)))
+        .map(|g| format!("GPU{g}"))
+        .collect();
+    let mut because = format!(
+        "our own copies of {} through pinned host memory are wrong: host memory, a PCIe link or riser, or the driver, not the path between the GPUs",
+        name_pairs(&pairs)
+    );
+    if !common.is_empty() {
+        because.push_str(&format!("; all of them touch {}", common.join(" and ")));
+    }
+    because.push_str(if alone_right {
+        "; each GPU's own memory and host link were right when tried alone"
+    } else {
+        "; the GPUs were not all tried alone"
+    });
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        if alone_right {
+            Confidence::Established
+        } else {
+            Confidence::Probable
+        },
+        because,
+    );
+    finding.evidence = evidence_lines(e, &pairs);
+    if let Some(lines) = e.log_lines(&["AER:", "PCIe Bus Error", "EDAC", "Machine check"]) {
+        finding
+            .evidence
+            .extend(lines.iter().take(3).map(|l| format!("kernel log: {l}")));
+    }
+    finding.fix = vec![
+        "serve nothing on these GPUs: no backend avoids the host link".to_string(),
+        "reseat card and riser and look at AER and EDAC counters; test host memory. Leave IOMMU and ACS alone: they are not on this path".to_string(),
+    ];
+    finding.next_test = Some("sudo dmesg | grep -E 'AER|EDAC|Machine check|Xid'".into());
+    finding.gpus = gpus.into_iter().collect();
+    finding.pairs = pairs;
+    finding
+}
+
+fn driver_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        Confidence::Probable,
+        format!(
+            "the driver's own staged copies of {} are wrong while our copies through pinned memory are right: the driver's ordering or its staging buffer, not memory and not the fabric",
+            name_pairs(&pairs)
+        ),
+    );
+    finding.evidence = evidence_lines(e, &pairs);
+    finding.fix = vec![
+        "another driver branch; until then applications must stage by themselves (llama.cpp: build with GGML_CUDA_NO_PEER_COPY=ON)".to_string(),
+    ];
+    finding.next_test = Some(requalify(&pairs, &["staged", "bounce"]));
+    finding.pairs = pairs;
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::case::{Outcome, Subject, WrongKind};
+
+    fn judged(host: &Host) -> Vec<Finding> {
+        host.judge(judge)
+    }
+
+    #[test]
+    fn a_wrong_bounce_is_not_the_fabric() {
+        let mut host = Host::root_complex(3);
+        host.all_intact();
+        host.set_wrong(pair(0, 1), "bounce", WrongKind::Flipped);
+        host.set_wrong(pair(2, 1), "bounce", WrongKind::Flipped);
+        let found = judged(&host);
+        assert_eq!(found[0].confidence, Confidence::Probable);
+        assert!(found[0].because.contains("all of them touch GPU1"));
+        assert!(found[0].fix[1].contains("Leave IOMMU and ACS alone"));
+        for gpu in 0..3 {
+            host.put(
+                Subject::Gpu(GpuIndex(gpu)),
+                "memory",
+                Rung::Alone,
+                Outcome::Intact,
+            );
+        }
+        assert_eq!(judged(&host)[0].confidence, Confidence::Established);
+    }
+
+    #[test]
+    fn only_the_drivers_staging_wrong_is_the_driver() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.set_wrong(pair(0, 1), "staged", WrongKind::Stale);
+        let found = judged(&host);
+        assert_eq!(found[0].pairs, [pair(0, 1)]);
+        assert!(found[0].because.contains("the driver's own"));
+    }
+
+    #[test]
+    fn right_is_cleared_and_untried_cannot_tell() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+        host.records.retain(|r| r.case.rung != Rung::Staged);
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+}

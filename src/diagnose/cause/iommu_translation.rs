@@ -1,0 +1,343 @@
+//! A translating IOMMU on bare metal drops or misplaces peer writes (decision row D1). Presence is no fault: identity
+//! domains do not translate. In a guest the signals describe a virtual IOMMU and are not used.
+
+use super::super::{
+    evidence::{Evidence, name_pairs},
+    weigh::{Cause, kernel_parameter, requalify},
+};
+use crate::model::{
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::{GpuIndex, OrderedPair},
+    topology::PathType,
+};
+use std::collections::BTreeSet;
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "iommu-translation",
+    title: "the IOMMU translates peer traffic",
+    judge,
+};
+
+const FAULT_MARKS: [&str; 3] = ["IO_PAGE_FAULT", "DMAR: [DMA", "NVRM: IOMMU mapping failed"];
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    if e.is_guest() == Some(true) {
+        return vec![CAUSE.says(
+            Judgement::NotApplicable,
+            "a guest sees a virtual IOMMU; what it shows says nothing of the host's",
+        )];
+    }
+    let broken = e.fabric_failures();
+    if broken.is_empty() {
+        return vec![nothing_broken(e)];
+    }
+    let side = |wanted: Option<bool>| -> Vec<OrderedPair> {
+        broken
+            .iter()
+            .copied()
+            .filter(|p| e.iommu_translates(*p) == wanted)
+            .collect()
+    };
+    let (held, clear, unknown) = (side(Some(true)), side(Some(false)), side(None));
+    let mut findings = Vec::new();
+    if !held.is_empty() {
+        findings.push(indict(e, held));
+    }
+    if !unknown.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "the default domain type of these GPUs is not known; an absent kernel parameter says nothing, the default is a build choice",
+        );
+        finding.evidence = domains(e, &unknown);
+        finding.next_test =
+            Some("for f in /sys/kernel/iommu_groups/*/type; do echo $f $(cat $f); done".into());
+        finding.pairs = unknown;
+        findings.push(finding);
+    }
+    if !clear.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::Cleared,
+            "neither GPU of these pairs has a translating domain (identity, or no IOMMU), and they are broken all the same",
+        );
+        finding.evidence = domains(e, &clear);
+        finding.pairs = clear;
+        findings.push(finding);
+    }
+    findings
+}
+
+fn nothing_broken(e: &Evidence) -> Finding {
+    let translating: Vec<GpuIndex> = e
+        .gpus()
+        .filter(|(_, g)| g.iommu.known().and_then(|i| i.translates()) == Some(true))
+        .map(|(i, _)| i)
+        .collect();
+    if translating.is_empty() || e.snapshot.gpus.len() < 2 {
+        return CAUSE.says(
+            Judgement::NotApplicable,
+            "no pair is broken in a way that an IOMMU explains",
+        );
+    }
+    let mut finding = if e.peer_passes().is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "the IOMMU translates for some GPUs, and no direct copy has been tried",
+        );
+        finding.next_test = Some("peerproof qualify".into());
+        finding
+    } else {
+        CAUSE.says(
+            Judgement::Cleared,
+            "the IOMMU translates for some GPUs, and every direct copy that was tried is right",
+        )
+    };
+    finding.gpus = translating;
+    finding
+}
+
+fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
+    let faults = e.log_lines(&FAULT_MARKS);
+    let faulted = faults.as_ref().is_some_and(|lines| !lines.is_empty());
+    // A switch can route between its own ports without the IOMMU seeing it; a pass there clears nothing.
+    let passing_through_root: Vec<OrderedPair> = e
+        .peer_passes()
+        .into_iter()
+        .filter(|p| !e.has_nvlink(*p) && e.iommu_translates(*p) == Some(true))
+        .filter(|p| e.path_type(*p).is_some_and(|t| t >= PathType::Phb))
+        .collect();
+    let controlled = held.iter().all(|p| e.control_arm_complete(*p));
+    let acs_open = held.iter().any(|p| {
+        let (redirecting, unknown) = e.acs_between(*p);
+        !redirecting.is_empty() || !unknown.is_empty() || e.bridges_between(*p).is_empty()
+    });
+    let confidence = if !passing_through_root.is_empty() {
+        Confidence::Possible
+    } else if controlled && (!acs_open || faulted) {
+        Confidence::Established
+    } else {
+        Confidence::Probable
+    };
+    let mut because = format!(
+        "direct copies of {} are wrong on bare metal and the IOMMU translates for these GPUs",
+        name_pairs(&held)
+    );
+    because.push_str(if controlled {
+        "; the same bytes through the host are right, so it is the path between the GPUs"
+    } else {
+        "; copies through the host were not all tried, so the path is not yet split from memory and link"
+    });
+    if !passing_through_root.is_empty() {
+        because.push_str(&format!(
+            "; but {} pass the same translating root, which speaks against it",
+            name_pairs(&passing_through_root)
+        ));
+    } else if controlled && acs_open && !faulted {
+        because.push_str("; ACS on the path is on or unreadable and may share the blame");
+    }
+    let mut finding = CAUSE.indicts(Severity::Critical, confidence, because);
+    finding.evidence = domains(e, &held);
+    if let Some(line) = e.snapshot.host.cmdline.known() {
+        let words: Vec<&str> = line
+            .split_whitespace()
+            .filter(|w| w.contains("iommu"))
+            .collect();
+        finding.evidence.push(if words.is_empty() {
+            "/proc/cmdline: no iommu word, so the kernel's build default applies".to_string()
+        } else {
+            format!("/proc/cmdline: {}", words.join(" "))
+        });
+    }
+    match &faults {
+        Some(lines) if lines.is_empty() => finding
+            .evidence
+            .push("kernel log: no IOMMU fault (silence proves nothing)".to_string()),
+        Some(lines) => finding
+            .evidence
+            .extend(lines.iter().take(3).map(|l| format!("kernel log: {l}"))),
+        None => finding
+            .evidence
+            .push("kernel log: not readable".to_string()),
+    }
+    finding.fix = fixes(e);
+    finding.next_test = Some(if !controlled {
+        requalify(&held, &["bounce", "staged", "ce-push"])
+    } else if faults.is_none() {
+        "sudo dmesg | grep -E 'AMD-Vi|DMAR:|IOMMU'".to_string()
+    } else {
+        "sudo peerproof map".to_string()
+    });
+    finding.pairs = held;
+    finding
+}
+
+fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
+    let gpus: BTreeSet<GpuIndex> = pairs
+        .iter()
+        .flat_map(|p| [p.source, p.destination])
+        .collect();
+    gpus.into_iter()
+        .filter_map(|i| {
+            let gpu = e.snapshot.gpu(i)?;
+            Some(match (&gpu.iommu.known(), gpu.iommu.absence()) {
+                (Some(group), _) => match group.domain_type.known() {
+                    Some(kind) => format!(
+                        "GPU{i}: default domain {kind} (/sys/kernel/iommu_groups/{}/type)",
+                        group.group
+                    ),
+                    None => format!("GPU{i}: IOMMU group {}, domain type not known", group.group),
+                },
+                (None, Some(why)) => format!("GPU{i}: no IOMMU group: {why}"),
+                (None, None) => return None,
+            })
+        })
+        .collect()
+}
+
+fn fixes(e: &Evidence) -> Vec<String> {
+    let classes = e
+        .snapshot
+        .host
+        .iommu_classes
+        .known()
+        .cloned()
+        .unwrap_or_default();
+    let intel = classes.iter().any(|c| c.starts_with("dmar"));
+    let amd = classes.iter().any(|c| c.starts_with("ivhd"));
+    let pass_through = if intel {
+        "intel_iommu=on iommu=pt"
+    } else {
+        "iommu=pt"
+    };
+    let off = match (intel, amd) {
+        (true, false) => "intel_iommu=off",
+        (false, true) => "amd_iommu=off",
+        _ => "amd_iommu=off (AMD) or intel_iommu=off (Intel)",
+    };
+    let mut fixes = Vec::new();
+    let already = e
+        .snapshot
+        .host
+        .cmdline
+        .known()
+        .is_some_and(|l| l.split_whitespace().any(|w| w == "iommu=pt"));
+    if already {
+        fixes.push("iommu=pt is on the command line and the domain translates all the same: of iommu=pt, iommu=nopt and iommu.passthrough= the last word wins; remove the others".to_string());
+    } else {
+        fixes.push(kernel_parameter(pass_through));
+    }
+    fixes.push(format!(
+        "if it persists: {off}, or switch IOMMU / VT-d / AMD-Vi off in the BIOS. Warning: device pass-through to virtual machines stops working without an IOMMU"
+    ));
+    fixes.push(
+        "until then: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce; NCCL_P2P_DISABLE alone does not reach the engines' own kernels".to_string(),
+    );
+    fixes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::case::WrongKind;
+
+    fn judged(host: &Host) -> Vec<Finding> {
+        host.judge(judge)
+    }
+
+    #[test]
+    fn a_translating_host_with_zeroed_copies_is_indicted() {
+        let mut host = Host::root_complex(4);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.iommu_all("DMA-FQ");
+        let found = judged(&host);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].judgement, Judgement::Indicted);
+        assert_eq!(found[0].confidence, Confidence::Established);
+        assert_eq!(found[0].pairs.len(), 12);
+        assert!(found[0].fix[0].contains("iommu=pt"));
+    }
+
+    #[test]
+    fn it_stays_probable_without_the_control_arm_or_with_acs_unread() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Dropped, |_| true);
+        host.iommu_all("DMA");
+        host.acs_all(None);
+        assert_eq!(judged(&host)[0].confidence, Confidence::Probable);
+        host.acs_all(Some(0));
+        host.records.retain(|r| r.case.mechanism != "staged");
+        let found = judged(&host);
+        assert_eq!(found[0].confidence, Confidence::Probable);
+        assert!(found[0].next_test.as_ref().unwrap().contains("staged"));
+    }
+
+    #[test]
+    fn a_fault_in_the_kernel_log_settles_it() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Dropped, |_| true);
+        host.iommu_all("DMA");
+        host.acs_all(None);
+        host.snapshot.host.kernel_log = crate::model::reading::Reading::Known(vec![
+            "AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x1 address=0x2 flags=0x20]".into(),
+        ]);
+        assert_eq!(judged(&host)[0].confidence, Confidence::Established);
+    }
+
+    #[test]
+    fn identity_is_cleared_and_still_broken() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.iommu_all("identity");
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+    }
+
+    #[test]
+    fn an_unread_domain_cannot_tell() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.snapshot.host.iommu_classes = crate::model::reading::Reading::default();
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+
+    #[test]
+    fn guests_bounces_and_healthy_hosts_are_left_alone() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        assert_eq!(judged(&host)[0].judgement, Judgement::NotApplicable);
+        host.iommu_all("DMA");
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.set_wrong(pair(0, 1), "bounce", WrongKind::Flipped);
+        host.set_wrong(pair(1, 0), "bounce", WrongKind::Flipped);
+        assert!(
+            judged(&host)
+                .iter()
+                .all(|f| f.judgement != Judgement::Indicted)
+        );
+        let mut guest = Host::root_complex(2);
+        guest.direct_wrong(WrongKind::Zeroed, |_| true);
+        guest.iommu_all("DMA");
+        guest.guest();
+        assert_eq!(judged(&guest)[0].judgement, Judgement::NotApplicable);
+    }
+
+    #[test]
+    fn flipped_bits_are_not_an_iommu() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Flipped, |_| true);
+        host.iommu_all("DMA");
+        assert!(
+            judged(&host)
+                .iter()
+                .all(|f| f.judgement != Judgement::Indicted)
+        );
+    }
+
+    #[test]
+    fn a_translating_pair_that_passes_the_root_weakens_it() {
+        let mut host = Host::root_complex(4);
+        host.direct_wrong(WrongKind::Zeroed, |p| p.source.0 == 0);
+        host.iommu_all("DMA");
+        assert_eq!(judged(&host)[0].confidence, Confidence::Possible);
+    }
+}

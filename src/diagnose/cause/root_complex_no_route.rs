@@ -1,0 +1,187 @@
+//! The root complex does not route peer writes between root ports or sockets (decision row D3). What remains when no
+//! IOMMU translates and no port redirects. Near pairs that fail while far ones pass speak against it only where the far
+//! ones used peer access at all.
+
+use super::super::{
+    evidence::{Evidence, name_pairs},
+    weigh::Cause,
+};
+use crate::model::{
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::OrderedPair,
+    topology::PathType,
+};
+use std::collections::BTreeMap;
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "root-complex-no-route",
+    title: "the root complex does not route peer writes",
+    judge,
+};
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    if e.is_guest() == Some(true) {
+        return vec![CAUSE.says(
+            Judgement::NotApplicable,
+            "a virtual machine hides the path between root ports",
+        )];
+    }
+    let broken = e.fabric_failures();
+    if broken.is_empty() {
+        return vec![CAUSE.says(
+            Judgement::NotApplicable,
+            "no pair is broken in a way that a root complex explains",
+        )];
+    }
+    let (crossing, local): (Vec<OrderedPair>, Vec<OrderedPair>) = broken
+        .iter()
+        .copied()
+        .partition(|p| e.path_type(*p).is_some_and(|t| t >= PathType::Phb));
+    if !local.is_empty() {
+        return vec![if local.iter().any(|p| e.path_type(*p).is_none()) {
+            CAUSE.says(
+                Judgement::CannotTell,
+                "the path type of broken pairs is not known",
+            )
+        } else {
+            CAUSE.says(
+                Judgement::Cleared,
+                format!(
+                    "{} share a switch and are broken too: their bytes need no root complex",
+                    name_pairs(&local)
+                ),
+            )
+        }];
+    }
+    let better: Option<&str> = if crossing
+        .iter()
+        .any(|p| e.iommu_translates(*p) == Some(true))
+    {
+        Some("an IOMMU translates for some of these pairs: settle iommu-translation first")
+    } else if crossing.iter().any(|p| e.iommu_translates(*p).is_none()) {
+        Some("it is not known whether an IOMMU translates for these pairs")
+    } else if crossing.iter().any(|p| !e.acs_between(*p).0.is_empty()) {
+        Some("ports between some of these GPUs redirect: settle acs-redirect first")
+    } else if crossing
+        .iter()
+        .any(|p| !e.acs_between(*p).1.is_empty() || e.bridges_between(*p).is_empty())
+    {
+        Some("the ACS control words on the path were not read (needs root)")
+    } else {
+        None
+    };
+    if let Some(reason) = better {
+        let mut finding = CAUSE.says(Judgement::CannotTell, reason);
+        finding.next_test = Some("sudo peerproof map".into());
+        finding.pairs = crossing;
+        return vec![finding];
+    }
+    vec![indict(e, crossing)]
+}
+
+fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
+    let mut tally: BTreeMap<PathType, (usize, usize)> = BTreeMap::new();
+    for pair in &crossing {
+        if let Some(kind) = e.path_type(*pair) {
+            tally.entry(kind).or_default().0 += 1;
+        }
+    }
+    for pair in e.peer_passes() {
+        if let Some(kind) = e.path_type(pair).filter(|_| !e.has_nvlink(pair)) {
+            tally.entry(kind).or_default().1 += 1;
+        }
+    }
+    // A clean cut: no path type both fails and passes, and something passes.
+    let clean = tally.values().all(|(bad, good)| *bad == 0 || *good == 0)
+        && tally.values().any(|(_, good)| *good > 0);
+    let one_way = crossing.iter().all(|p| !crossing.contains(&p.reversed()));
+    let mut because = format!(
+        "{} cross root ports, no IOMMU translates, no port redirects, and direct copies are wrong",
+        name_pairs(&crossing)
+    );
+    because.push_str(if clean {
+        "; failing and passing pairs divide cleanly by path type"
+    } else {
+        "; BAR placement by the BIOS would look the same"
+    });
+    if one_way {
+        because.push_str("; only one direction fails, which points at BAR placement of one side");
+    }
+    let confidence = if clean && crossing.iter().all(|p| e.control_arm_complete(*p)) {
+        Confidence::Probable
+    } else {
+        Confidence::Possible
+    };
+    let mut finding = CAUSE.indicts(Severity::Critical, confidence, because);
+    finding.evidence = tally
+        .iter()
+        .map(|(kind, (bad, good))| format!("{kind}: {bad} ordered pairs wrong, {good} right"))
+        .collect();
+    let level = if tally.get(&PathType::Phb).is_some_and(|(bad, _)| *bad > 0) {
+        "PXB"
+    } else {
+        "PHB"
+    };
+    finding.fix = vec![
+        format!(
+            "no software makes the root complex route; keep NCCL off these pairs with NCCL_P2P_LEVEL={level}, or NCCL_P2P_DISABLE=1 where the group must span them, together with --disable-custom-all-reduce"
+        ),
+        "in the BIOS: Above 4G Decoding and Re-Size BAR on, then test again; a newer BIOS may place BARs otherwise".to_string(),
+    ];
+    finding.next_test = Some("peerproof map".into());
+    finding.pairs = crossing;
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::Host;
+    use super::*;
+    use crate::model::case::WrongKind;
+
+    fn judged(host: &Host) -> Vec<Finding> {
+        host.judge(judge)
+    }
+
+    fn two_sockets() -> Host {
+        let mut host = Host::root_complex(4);
+        let far = |p: OrderedPair| (p.source.0 < 2) != (p.destination.0 < 2);
+        host.direct_wrong(WrongKind::Dropped, far);
+        for p in OrderedPair::all(4).filter(|p| far(*p)) {
+            host.snapshot.topology.pairs.get_mut(p).unwrap().pcie = Some(PathType::Sys);
+        }
+        host
+    }
+
+    #[test]
+    fn only_cross_socket_pairs_wrong_is_probable() {
+        let found = judged(&two_sockets());
+        assert_eq!(found[0].judgement, Judgement::Indicted);
+        assert_eq!(found[0].confidence, Confidence::Probable);
+        assert_eq!(found[0].pairs.len(), 8);
+        assert!(found[0].fix[0].contains("NCCL_P2P_LEVEL=PHB"));
+    }
+
+    #[test]
+    fn other_suspects_come_first() {
+        let mut host = two_sockets();
+        host.iommu_all("DMA");
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+        let mut host = two_sockets();
+        host.acs_all(None);
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+
+    #[test]
+    fn a_broken_switch_pair_clears_it_and_healthy_hosts_are_left_alone() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        for p in OrderedPair::all(2) {
+            host.snapshot.topology.pairs.get_mut(p).unwrap().pcie = Some(PathType::Pix);
+        }
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+        let mut healthy = Host::root_complex(2);
+        healthy.all_intact();
+        assert_eq!(judged(&healthy)[0].judgement, Judgement::NotApplicable);
+    }
+}

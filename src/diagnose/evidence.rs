@@ -1,0 +1,367 @@
+//! The questions that causes, consumers and the verdict may ask of what was read and tried. Answers are about ordered
+//! pairs; an answer that the evidence does not hold is `None`, never "no".
+
+use crate::model::{
+    case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    pair::{GpuIndex, OrderedPair},
+    pci::PciAddress,
+    snapshot::{Gpu, Observation, Snapshot},
+    topology::PathType,
+};
+use std::collections::BTreeSet;
+
+/// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
+pub(crate) const BOUNCE: &str = "bounce";
+
+/// Everything that was read, tried and observed.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// What was read before anything was tried.
+    pub snapshot: &'a Snapshot,
+    /// What was tried.
+    pub records: &'a [Record],
+    /// What the observer saw before, during and after.
+    pub observations: &'a [Observation],
+}
+
+/// How bytes fared through the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlArm {
+    /// Both ways through the host that were tried were right: what is wrong beside them is the direct path.
+    Intact,
+    /// The driver's own staged copy was wrong, our bounce was right.
+    DriverStagedWrong,
+    /// Our own copies through pinned memory were wrong: the fabric between GPUs is not to blame.
+    BounceWrong,
+    /// Neither ran.
+    NotRun,
+}
+
+/// What NVML claims of peer reads and writes of an ordered pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerClaim {
+    /// Reads and writes OK.
+    Ok,
+    /// A status other than OK: CNS, GNS, TNS, DR, NS, U.
+    Refused(String),
+    /// NVML was not asked or did not answer.
+    Unknown,
+}
+
+/// What becomes of a fault that lies between two GPUs: bytes missing, aborted, late, seen by the writer only, or a case
+/// that never ends. Few flipped bits, shifted and misrouted words have other causes.
+pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Corrupt(c) => matches!(
+            c.kind,
+            WrongKind::Zeroed
+                | WrongKind::Ones
+                | WrongKind::Dropped
+                | WrongKind::Mirrored
+                | WrongKind::Stale
+                | WrongKind::Partial
+                | WrongKind::Mixed
+        ),
+        Outcome::TimedOut { .. } | Outcome::Faulted { .. } | Outcome::Died { .. } => true,
+        _ => false,
+    }
+}
+
+impl<'a> Evidence<'a> {
+    /// Records of `pair`, in order.
+    pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
+        self.records
+            .iter()
+            .filter(move |r| r.case.subject == Subject::Pair(pair))
+    }
+
+    /// Records of one GPU by itself.
+    pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> {
+        self.records
+            .iter()
+            .filter(move |r| r.case.subject == Subject::Gpu(gpu))
+    }
+
+    /// Records that count against the host.
+    pub fn failures(&self) -> impl Iterator<Item = &'a Record> {
+        self.records.iter().filter(|r| r.outcome.is_failure())
+    }
+
+    /// Pairs with any record, ascending.
+    pub fn pairs(&self) -> BTreeSet<OrderedPair> {
+        self.records
+            .iter()
+            .filter_map(|r| r.case.subject.pair())
+            .collect()
+    }
+
+    /// Pairs of which at least one case ran to an answer.
+    pub fn pairs_tried(&self) -> BTreeSet<OrderedPair> {
+        self.records
+            .iter()
+            .filter(|r| r.outcome.ran())
+            .filter_map(|r| r.case.subject.pair())
+            .collect()
+    }
+
+    /// GPUs by position.
+    pub fn gpus(&self) -> impl Iterator<Item = (GpuIndex, &'a Gpu)> {
+        self.snapshot
+            .gpus
+            .iter()
+            .enumerate()
+            .map(|(i, gpu)| (GpuIndex(i as u32), gpu))
+    }
+
+    /// Whether an operating system below a hypervisor reports all this: `Some(false)` is bare metal, `None` was not read.
+    pub fn is_guest(&self) -> Option<bool> {
+        self.snapshot.host.hypervisor.known().copied()
+    }
+
+    /// Whether the pair is joined by NVLink, as far as the sources show.
+    pub fn has_nvlink(&self, pair: OrderedPair) -> bool {
+        self.snapshot
+            .topology
+            .pairs
+            .get(pair)
+            .is_some_and(|p| p.nvlinks > 0)
+    }
+
+    /// PCIe path type of the pair.
+    pub fn path_type(&self, pair: OrderedPair) -> Option<PathType> {
+        self.snapshot.topology.pairs.get(pair).and_then(|p| p.pcie)
+    }
+
+    /// NVML's claim for the pair: the worse of read and write.
+    pub fn claim(&self, pair: OrderedPair) -> PeerClaim {
+        let Some(claims) = self.snapshot.claims.get(pair) else {
+            return PeerClaim::Unknown;
+        };
+        match (claims.p2p_read.known(), claims.p2p_write.known()) {
+            (Some(r), _) if r != "OK" => PeerClaim::Refused(r.clone()),
+            (_, Some(w)) if w != "OK" => PeerClaim::Refused(w.clone()),
+            (Some(_), Some(_)) => PeerClaim::Ok,
+            _ => PeerClaim::Unknown,
+        }
+    }
+
+    /// Cases of the pair that used peer access and ran (rung 2 and up).
+    pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
+        self.of_pair(pair)
+            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran())
+    }
+
+    /// Whether the driver refused peer access for the pair, whatever the claims say.
+    pub fn refused(&self, pair: OrderedPair) -> Option<&'a Record> {
+        self.peer_cases(pair)
+            .find(|r| matches!(r.outcome, Outcome::Refused { .. }))
+    }
+
+    /// Pairs that failed on the direct path (rung 2 and up), whatever the reason.
+    pub fn peer_failures(&self) -> BTreeSet<OrderedPair> {
+        self.pairs()
+            .into_iter()
+            .filter(|p| self.peer_cases(*p).any(|r| r.outcome.is_failure()))
+            .collect()
+    }
+
+    /// Pairs whose direct path was used and was right in every case. Pairs that had no peer access are not among them:
+    /// a far pair that "passes" because its copies went through the host says nothing of the fabric.
+    pub fn peer_passes(&self) -> BTreeSet<OrderedPair> {
+        self.pairs()
+            .into_iter()
+            .filter(|p| {
+                let mut cases = self.peer_cases(*p).peekable();
+                cases.peek().is_some()
+                    && cases.all(|r| {
+                        r.outcome.is_intact()
+                            && !matches!(r.peer_access, PeerAccess::Off | PeerAccess::NotApplicable)
+                    })
+            })
+            .collect()
+    }
+
+    /// How bytes of the pair fared through the host.
+    pub fn control_arm(&self, pair: OrderedPair) -> ControlArm {
+        let staged = || self.of_pair(pair).filter(|r| r.case.rung == Rung::Staged);
+        let failed = |bounce: bool| {
+            staged().any(|r| (r.case.mechanism == BOUNCE) == bounce && r.outcome.is_failure())
+        };
+        if failed(true) {
+            ControlArm::BounceWrong
+        } else if failed(false) {
+            ControlArm::DriverStagedWrong
+        } else if staged().any(|r| r.outcome.is_intact()) {
+            ControlArm::Intact
+        } else {
+            ControlArm::NotRun
+        }
+    }
+
+    /// Whether both our bounce and the driver's staged copy ran and were right: the discriminating test of a fabric fault.
+    pub fn control_arm_complete(&self, pair: OrderedPair) -> bool {
+        let intact = |bounce: bool| {
+            self.of_pair(pair).any(|r| {
+                r.case.rung == Rung::Staged
+                    && (r.case.mechanism == BOUNCE) == bounce
+                    && r.outcome.is_intact()
+            })
+        };
+        self.control_arm(pair) == ControlArm::Intact && intact(true) && intact(false)
+    }
+
+    /// GPUs that failed by themselves: their pairs are not blamed.
+    pub fn condemned_gpus(&self) -> BTreeSet<GpuIndex> {
+        let own = self.failures().filter_map(|r| match r.case.subject {
+            Subject::Gpu(gpu) => Some(gpu),
+            Subject::Pair(_) => None,
+        });
+        let rows = self
+            .gpus()
+            .filter(|(_, g)| g.remapped_rows.known().is_some_and(|rows| rows.failed))
+            .map(|(i, _)| i);
+        let xid = self
+            .xids()
+            .into_iter()
+            .filter(|(_, code, _)| is_fatal_xid(*code))
+            .map(|(gpu, _, _)| gpu);
+        own.chain(rows).chain(xid).collect()
+    }
+
+    /// Pairs that are wrong because of what lies between the two GPUs: the direct path shows a path's symptom, neither GPU
+    /// is condemned, and bytes through the host are not wrong as well. Pairs over NVLink are left out: their bytes do not
+    /// cross PCIe.
+    pub fn fabric_failures(&self) -> Vec<OrderedPair> {
+        let condemned = self.condemned_gpus();
+        self.peer_failures()
+            .into_iter()
+            .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
+            .filter(|p| self.control_arm(*p) != ControlArm::BounceWrong)
+            .filter(|p| !self.has_nvlink(*p))
+            .filter(|p| self.peer_cases(*p).any(|r| is_path_symptom(&r.outcome)))
+            .collect()
+    }
+
+    /// Whether the pair's default IOMMU domains translate: `Some(true)` when either GPU's does, `Some(false)` when both are
+    /// known not to (or the host has no IOMMU at all).
+    pub fn iommu_translates(&self, pair: OrderedPair) -> Option<bool> {
+        let end = |gpu: GpuIndex| -> Option<bool> {
+            match self.snapshot.gpu(gpu)?.iommu.known() {
+                Some(group) => group.translates(),
+                // No group and no IOMMU device in the kernel: there is none for this GPU.
+                None => self
+                    .snapshot
+                    .host
+                    .iommu_classes
+                    .known()
+                    .filter(|classes| classes.is_empty())
+                    .map(|_| false),
+            }
+        };
+        match (end(pair.source), end(pair.destination)) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Bridges between the two GPUs, from the join, else from the two bridge chains.
+    pub fn bridges_between(&self, pair: OrderedPair) -> Vec<PciAddress> {
+        let joined = self
+            .snapshot
+            .topology
+            .pairs
+            .get(pair)
+            .map(|p| p.bridges.clone())
+            .unwrap_or_default();
+        if !joined.is_empty() {
+            return joined;
+        }
+        let chain = |gpu: GpuIndex| {
+            self.snapshot
+                .gpu(gpu)
+                .and_then(|g| g.bridge_chain.known())
+                .cloned()
+                .unwrap_or_default()
+        };
+        let (up, down) = (chain(pair.source), chain(pair.destination));
+        let mut all: Vec<PciAddress> = Vec::new();
+        let below_common = |side: &[PciAddress], other: &[PciAddress]| -> Vec<PciAddress> {
+            side.iter()
+                .copied()
+                .take_while(|b| !other.contains(b))
+                .collect()
+        };
+        all.extend(below_common(&up, &down));
+        all.extend(below_common(&down, &up));
+        all
+    }
+
+    /// Ports between the two GPUs that redirect peer traffic, and ports whose control word is not known.
+    pub fn acs_between(&self, pair: OrderedPair) -> (Vec<PciAddress>, Vec<PciAddress>) {
+        let (mut redirecting, mut unknown) = (Vec::new(), Vec::new());
+        for address in self.bridges_between(pair) {
+            match self.snapshot.bridge(address).and_then(|b| b.acs.known()) {
+                Some(acs) if acs.redirects() => redirecting.push(address),
+                Some(_) => {}
+                None => unknown.push(address),
+            }
+        }
+        (redirecting, unknown)
+    }
+
+    /// Lines of the kernel log that contain one of `marks`; `None` when the log could not be read. Silence proves nothing.
+    pub fn log_lines(&self, marks: &[&str]) -> Option<Vec<&'a str>> {
+        self.snapshot.host.kernel_log.known().map(|lines| {
+            lines
+                .iter()
+                .map(String::as_str)
+                .filter(|line| marks.iter().any(|m| line.contains(m)))
+                .collect()
+        })
+    }
+
+    /// Xid reports of the kernel log that name one of the GPUs: GPU, code, line.
+    pub fn xids(&self) -> Vec<(GpuIndex, u32, &'a str)> {
+        self.log_lines(&["NVRM: Xid"])
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|line| {
+                let (_, rest) = line.split_once("Xid (PCI:")?;
+                let (address, rest) = rest.split_once("):")?;
+                let address: PciAddress = address.parse().ok()?;
+                let digits: String = rest
+                    .trim_start()
+                    .chars()
+                    .take_while(char::is_ascii_digit)
+                    .collect();
+                let code = digits.parse().ok()?;
+                let gpu = self
+                    .gpus()
+                    .find(|(_, g)| g.pci.known() == Some(&address))?
+                    .0;
+                Some((gpu, code, line))
+            })
+            .collect()
+    }
+}
+
+/// Xids after which a GPU is not to be trusted: row remapping failed, fell off the bus, uncontained memory error.
+pub(crate) fn is_fatal_xid(code: u32) -> bool {
+    matches!(code, 64 | 79 | 95)
+}
+
+/// "0->1, 0->2 and 54 more": short enough for a sentence.
+pub(crate) fn name_pairs(pairs: &[OrderedPair]) -> String {
+    const SHOWN: usize = 4;
+    let mut text = pairs
+        .iter()
+        .take(SHOWN)
+        .map(OrderedPair::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if pairs.len() > SHOWN {
+        text.push_str(&format!(" and {} more", pairs.len() - SHOWN));
+    }
+    text
+}

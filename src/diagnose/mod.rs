@@ -1,0 +1,20 @@
+//! From records to findings: why pairs are broken, who may rely on what, how much was covered, and the verdict. Pure:
+//! the same answer from a live run and from a saved report. Knows nothing of drivers, engines' flags or printing.
+
+mod cause;
+mod consumers;
+mod coverage;
+mod evidence;
+mod ladder;
+#[cfg(test)]
+mod sample;
+mod verdict;
+mod weigh;
+
+pub use cause::ROSTER;
+pub use consumers::consumers;
+pub use coverage::coverage;
+pub use evidence::{ControlArm, Evidence, PeerClaim};
+pub use ladder::rung_reached;
+pub use verdict::verdict;
+pub use weigh::{Cause, findings};

@@ -1,0 +1,604 @@
+//! Three lines and a grade. FAIL beats INCONCLUSIVE beats WARN beats PASS; "not tested" never reads like "passed", and
+//! what does not exist on this host is no gap.
+
+use super::{
+    evidence::{ControlArm, Evidence, PeerClaim, name_pairs},
+    ladder::rung_reached,
+    weigh::requalify,
+};
+use crate::model::{
+    case::{Outcome, Record, Rung, Subject},
+    finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
+    pair::OrderedPair,
+    report::{Coverage, Grading, Selftest, Verdict},
+    snapshot::Origin,
+};
+
+/// The verdict on the tested host.
+pub fn verdict(
+    evidence: &Evidence,
+    coverage: &Coverage,
+    selftest: Option<&Selftest>,
+    findings: &[Finding],
+    consumers: &[Consumer],
+) -> Verdict {
+    let held: Vec<&Finding> = findings
+        .iter()
+        .filter(|f| f.judgement == Judgement::Indicted)
+        .collect();
+    let worst_severity = held.iter().map(|f| f.severity).max();
+    if let Some(worst) = worst_record(evidence) {
+        return failed(evidence, worst, findings, &held, consumers);
+    }
+    if let Some(finding) = held.iter().find(|f| f.severity == Severity::Critical) {
+        return from_finding(Grading::Fail, &finding.title, finding);
+    }
+    if let Some(verdict) = inconclusive(evidence, coverage, selftest) {
+        return verdict;
+    }
+    if worst_severity == Some(Severity::Warning)
+        && let Some(finding) = held.iter().find(|f| f.severity == Severity::Warning)
+    {
+        let headline = format!("data is right ({}); {}", passed(evidence), finding.title);
+        return from_finding(Grading::Warn, &headline, finding);
+    }
+    let contradicted: Vec<OrderedPair> = evidence
+        .pairs()
+        .into_iter()
+        .filter(|p| evidence.claim(*p) == PeerClaim::Ok && evidence.refused(*p).is_some())
+        .collect();
+    if !contradicted.is_empty() {
+        return Verdict {
+            grading: Grading::Warn,
+            headline: format!(
+                "data is right ({}); peer access is advertised and refused on {}",
+                passed(evidence),
+                name_pairs(&contradicted)
+            ),
+            cause: "the driver's claim and its answer differ".to_string(),
+            next: "nvidia-smi topo -p2p w".to_string(),
+            worst_pair: contradicted.first().copied(),
+        };
+    }
+    pass(evidence, coverage, selftest, consumers)
+}
+
+/// The record that a tired person should see first: a GPU that fails alone before any pair, wrong data before hangs,
+/// hangs before faults; then the pair with the most failing cases.
+fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
+    let condemned = e.condemned_gpus();
+    let rank = |record: &Record| {
+        let alone = matches!(record.case.subject, Subject::Gpu(_));
+        let kind = match record.outcome {
+            Outcome::Corrupt(_) => 3,
+            Outcome::TimedOut { .. } => 2,
+            _ => 1,
+        };
+        let blamed = match record.case.subject {
+            Subject::Pair(p) => {
+                !condemned.contains(&p.source) && !condemned.contains(&p.destination)
+            }
+            Subject::Gpu(_) => true,
+        };
+        let failing = match record.case.subject {
+            Subject::Pair(p) => e.of_pair(p).filter(|r| r.outcome.is_failure()).count(),
+            Subject::Gpu(_) => 0,
+        };
+        (alone, blamed, kind, failing)
+    };
+    // Of equals the first one, so that the same report always names the same pair.
+    e.failures()
+        .fold(None, |best: Option<&Record>, next| match best {
+            Some(best) if rank(best) >= rank(next) => Some(best),
+            _ => Some(next),
+        })
+}
+
+fn failed(
+    e: &Evidence,
+    worst: &Record,
+    findings: &[Finding],
+    held: &[&Finding],
+    consumers: &[Consumer],
+) -> Verdict {
+    let pair = worst.case.subject.pair();
+    let mut headline = format!(
+        "{} {}: {}",
+        worst.case.subject,
+        worst.case.mechanism,
+        describe(&worst.outcome)
+    );
+    if let Some(pair) = pair {
+        let failing = e
+            .pairs()
+            .into_iter()
+            .filter(|p| e.of_pair(*p).any(|r| r.outcome.is_failure()))
+            .count();
+        headline.push_str(&format!("; {failing} of {} pairs", e.pairs_tried().len()));
+        headline.push_str(match e.control_arm(pair) {
+            ControlArm::Intact => "; staged copies intact",
+            ControlArm::DriverStagedWrong => "; the driver's staged copies wrong too",
+            ControlArm::BounceWrong => "; copies through the host wrong too",
+            ControlArm::NotRun => "; copies through the host not tried",
+        });
+        if worst.case.rung >= Rung::Copied && e.claim(pair) == PeerClaim::Ok {
+            headline.push_str("; contradicts the driver's claim that P2P is OK");
+        }
+    }
+    let blamed = held
+        .iter()
+        .find(|f| f.severity == Severity::Critical && concerns(f, worst))
+        .or_else(|| held.iter().find(|f| f.severity == Severity::Critical));
+    let mut cause = match blamed {
+        Some(finding) => cause_line(finding),
+        None => no_cause(findings, worst),
+    };
+    let vetoed: Vec<&str> = consumers
+        .iter()
+        .filter(|c| c.state == ConsumerState::Vetoed)
+        .map(|c| c.name.as_str())
+        .collect();
+    if !vetoed.is_empty() {
+        cause.push_str(&format!(". Vetoed: {}", vetoed.join(", ")));
+    }
+    let again = || {
+        requalify(
+            pair.as_slice(),
+            &["bounce", "staged", worst.case.mechanism.as_str()],
+        )
+    };
+    Verdict {
+        grading: Grading::Fail,
+        headline,
+        cause,
+        next: blamed
+            .and_then(|f| f.next_test.clone())
+            .or_else(|| {
+                findings
+                    .iter()
+                    .filter(|f| f.judgement == Judgement::CannotTell && concerns(f, worst))
+                    .find_map(|f| f.next_test.clone())
+            })
+            .unwrap_or_else(again),
+        worst_pair: pair,
+    }
+}
+
+fn concerns(finding: &Finding, record: &Record) -> bool {
+    match record.case.subject {
+        Subject::Pair(p) => finding.pairs.contains(&p),
+        Subject::Gpu(g) => finding.gpus.contains(&g),
+    }
+}
+
+fn describe(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Corrupt(c) => {
+            let mut text = format!(
+                "{} in {} of {} attempts",
+                c.kind, c.wrong_attempts, c.attempts_ran
+            );
+            if !c.detail.is_empty() && c.detail != c.kind.name() {
+                text.push_str(&format!(" ({})", c.detail));
+            }
+            text
+        }
+        Outcome::TimedOut { after_ms } => format!("hang, killed after {after_ms} ms"),
+        Outcome::Died { how } => format!("its worker died ({how})"),
+        Outcome::Faulted { api, code, name } => format!("{api} failed with {code} ({name})"),
+        other => other.word().to_string(),
+    }
+}
+
+fn cause_line(finding: &Finding) -> String {
+    let sure = match finding.confidence {
+        Confidence::Established => "established",
+        Confidence::Probable => "probable",
+        Confidence::Possible => "possible",
+    };
+    let mut line = format!(
+        "{sure} cause: {} ({}): {}",
+        finding.title, finding.cause, finding.because
+    );
+    if let Some(signal) = finding.evidence.first() {
+        line.push_str(&format!(" [{signal}]"));
+    }
+    line
+}
+
+fn no_cause(findings: &[Finding], worst: &Record) -> String {
+    let open: Vec<String> = findings
+        .iter()
+        .filter(|f| f.judgement == Judgement::CannotTell && concerns(f, worst))
+        .map(|f| format!("{} cannot tell: {}", f.cause, f.because))
+        .collect();
+    if open.is_empty() {
+        "no known cause fits what was seen".to_string()
+    } else {
+        format!("cause not found: {}", open.join("; "))
+    }
+}
+
+fn from_finding(grading: Grading, headline: &str, finding: &Finding) -> Verdict {
+    Verdict {
+        grading,
+        headline: headline.to_string(),
+        cause: cause_line(finding),
+        next: finding
+            .next_test
+            .clone()
+            .unwrap_or_else(|| format!("peerproof explain {}", finding.cause)),
+        worst_pair: finding.pairs.first().copied(),
+    }
+}
+
+fn inconclusive(e: &Evidence, coverage: &Coverage, selftest: Option<&Selftest>) -> Option<Verdict> {
+    let say = |headline: String, cause: String, next: &str| {
+        Some(Verdict {
+            grading: Grading::Inconclusive,
+            headline,
+            cause,
+            next: next.to_string(),
+            worst_pair: None,
+        })
+    };
+    if e.snapshot.gpus.is_empty() {
+        let asked: Vec<String> = e
+            .snapshot
+            .sources
+            .iter()
+            .map(|s| match s.result.absence() {
+                Some(why) => format!("{}: {why}", s.source),
+                None => format!("{}: nothing", s.source),
+            })
+            .collect();
+        return say(
+            "no NVIDIA GPU found".to_string(),
+            if asked.is_empty() {
+                "no source answered".to_string()
+            } else {
+                format!("looked at {}", asked.join("; "))
+            },
+            "peerproof demo",
+        );
+    }
+    if let Some(selftest) = selftest.filter(|s| !s.passed()) {
+        let missed: Vec<String> = selftest
+            .plants
+            .iter()
+            .filter(|p| !p.found())
+            .map(|p| {
+                let word = |k: Option<crate::model::case::WrongKind>| {
+                    k.map_or("a clean buffer", |k| k.name())
+                };
+                format!("planted {}, reported {}", word(p.planted), word(p.reported))
+            })
+            .collect();
+        return say(
+            "the checker failed its own test: what it says of this host cannot be trusted"
+                .to_string(),
+            if missed.is_empty() {
+                "nothing was planted".to_string()
+            } else {
+                missed.join("; ")
+            },
+            "peerproof selftest",
+        );
+    }
+    if !e.records.iter().any(|r| r.outcome.ran()) {
+        let recorded = matches!(e.snapshot.origin, Origin::Recorded { .. });
+        return say(
+            "nothing was tested".to_string(),
+            if recorded {
+                "this host comes from a file; claims are no proof".to_string()
+            } else {
+                gap_words(coverage).unwrap_or_else(|| "no case was planned".to_string())
+            },
+            "peerproof qualify",
+        );
+    }
+    if let Some(gaps) = gap_words(coverage) {
+        let missing: u32 = coverage.not_run.iter().map(|g| g.cases).sum();
+        return say(
+            format!(
+                "{missing} of {} planned cases did not run; what ran is right ({})",
+                coverage.planned,
+                passed(e)
+            ),
+            gaps,
+            "peerproof qualify",
+        );
+    }
+    None
+}
+
+fn gap_words(coverage: &Coverage) -> Option<String> {
+    let words: Vec<String> = coverage
+        .not_run
+        .iter()
+        .map(|g| format!("not run ({} cases): {}", g.cases, g.reason))
+        .collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// What was right, in a few words.
+fn passed(e: &Evidence) -> String {
+    let pairs = e.pairs_tried();
+    if pairs.is_empty() {
+        let gpus = e
+            .gpus()
+            .filter(|(g, _)| e.of_gpu(*g).any(|r| r.outcome.is_intact()))
+            .count();
+        return match gpus {
+            1 => "1 GPU right by itself".to_string(),
+            n => format!("{n} GPUs right by themselves"),
+        };
+    }
+    let lowest = pairs
+        .iter()
+        .map(|p| rung_reached(e, *p))
+        .min()
+        .flatten()
+        .filter(|r| *r > Rung::Advertised);
+    match lowest {
+        Some(rung) => format!(
+            "{} of {} ordered pairs intact up to rung {rung}",
+            pairs.len(),
+            pairs.len()
+        ),
+        None => format!("{} ordered pairs tried", pairs.len()),
+    }
+}
+
+fn pass(
+    e: &Evidence,
+    coverage: &Coverage,
+    selftest: Option<&Selftest>,
+    consumers: &[Consumer],
+) -> Verdict {
+    let count = e.snapshot.gpus.len();
+    let mut headline = passed(e);
+    let without: Vec<OrderedPair> = OrderedPair::all(count as u32)
+        .filter(|p| matches!(e.claim(*p), PeerClaim::Refused(_)) || e.refused(*p).is_some())
+        .collect();
+    if count == 1 {
+        headline.push_str("; with one GPU there are no pairs");
+    } else if without.len() == count * (count - 1) {
+        let status = without.first().map(|p| e.claim(*p));
+        headline.push_str(&match status {
+            Some(PeerClaim::Refused(status)) => {
+                format!("; peer access does not exist here (the driver says {status})")
+            }
+            _ => "; peer access does not exist here".to_string(),
+        });
+    } else if !without.is_empty() {
+        headline.push_str(&format!("; no peer access on {}", name_pairs(&without)));
+    }
+    let mut limits = Vec::new();
+    if let Some(rate) = coverage.seen_fault_rate {
+        limits.push(format!(
+            "a fault in more than {:.1}% of attempts would have been seen with 95%",
+            rate * 100.0
+        ));
+    }
+    if selftest.is_none() {
+        limits.push("the checker was not tested on itself in this run".to_string());
+    }
+    let proven: Vec<&str> = consumers
+        .iter()
+        .filter(|c| c.state == ConsumerState::Proven)
+        .map(|c| c.name.as_str())
+        .collect();
+    if !proven.is_empty() {
+        limits.push(format!("proven: {}", proven.join(", ")));
+    }
+    if !coverage.left_out.is_empty() {
+        limits.push(format!("left out: {}", coverage.left_out.join(", ")));
+    }
+    Verdict {
+        grading: Grading::Pass,
+        headline,
+        cause: if limits.is_empty() {
+            "nothing speaks against this host".to_string()
+        } else {
+            limits.join("; ")
+        },
+        next: format!("peerproof recommend --engine vllm --model MODEL --tp {count} --batch 32"),
+        worst_pair: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Host, pair, refusal, wrong};
+    use super::super::{consumers, coverage, findings};
+    use super::*;
+    use crate::model::{
+        case::WrongKind, pair::GpuIndex, pci::PcieLink, reading::Reading, report::Plant,
+    };
+
+    fn sound_checker() -> Selftest {
+        let plant = |kind| Plant {
+            planted: kind,
+            reported: kind,
+            detail: String::new(),
+        };
+        Selftest {
+            plants: vec![plant(None), plant(Some(WrongKind::Zeroed))],
+            device: "GPU0".into(),
+        }
+    }
+
+    fn judged(host: &Host, selftest: &Selftest) -> Verdict {
+        host.judge(|e| {
+            let covered = coverage(e.records, &[]);
+            let held = findings(e);
+            let users = consumers(e, &host.group());
+            verdict(e, &covered, Some(selftest), &held, &users)
+        })
+    }
+
+    fn grade(host: &Host) -> Grading {
+        judged(host, &sound_checker()).grading
+    }
+
+    #[test]
+    fn every_pair_zeroed_while_all_claims_say_ok() {
+        let mut host = Host::root_complex(8);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.iommu_all("DMA-FQ");
+        let verdict = judged(&host, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Fail);
+        assert_eq!(verdict.grading.exit_code(), 2);
+        assert_eq!(
+            verdict.headline,
+            "0->1 ce-push: zeroed in 3 of 3 attempts; 56 of 56 pairs; staged copies intact; contradicts the driver's claim that P2P is OK"
+        );
+        assert!(
+            verdict.cause.contains("iommu-translation"),
+            "{}",
+            verdict.cause
+        );
+        assert!(verdict.cause.contains("DMA-FQ"), "{}", verdict.cause);
+        assert!(
+            verdict.cause.contains("Vetoed: NCCL P2P"),
+            "{}",
+            verdict.cause
+        );
+        assert_eq!(verdict.worst_pair, Some(pair(0, 1)));
+    }
+
+    #[test]
+    fn the_healthy_twin_passes_with_unproven_consumers() {
+        let mut host = Host::root_complex(8);
+        host.all_intact();
+        let verdict = judged(&host, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Pass, "{verdict:?}");
+        assert_eq!(
+            verdict.headline,
+            "56 of 56 ordered pairs intact up to rung 3 touched"
+        );
+        assert!(verdict.next.starts_with("peerproof recommend"));
+    }
+
+    #[test]
+    fn two_beats_three_beats_one_beats_zero() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        assert_eq!(grade(&host), Grading::Pass);
+        host.snapshot.gpus[0].link_now = Reading::Known(PcieLink {
+            speed_gts: 32.0,
+            width: 8,
+        });
+        assert_eq!(grade(&host), Grading::Warn);
+        let reason = "the budget was spent".to_string();
+        host.set(pair(0, 1), "sm-load", Outcome::NotRun { reason });
+        assert_eq!(grade(&host), Grading::Inconclusive);
+        host.set_wrong(pair(1, 0), "ce-push", WrongKind::Dropped);
+        assert_eq!(grade(&host), Grading::Fail);
+    }
+
+    #[test]
+    fn a_checker_that_missed_a_plant_is_not_believed() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        let mut selftest = sound_checker();
+        selftest.plants[1].reported = None;
+        let verdict = judged(&host, &selftest);
+        assert_eq!(verdict.grading, Grading::Inconclusive);
+        assert!(
+            verdict.cause.contains("planted zeroed"),
+            "{}",
+            verdict.cause
+        );
+        host.set_wrong(pair(0, 1), "ce-push", WrongKind::Zeroed);
+        assert_eq!(judged(&host, &selftest).grading, Grading::Fail);
+    }
+
+    #[test]
+    fn no_gpu_and_nothing_tried_are_inconclusive() {
+        let verdict = judged(&Host::root_complex(0), &sound_checker());
+        assert_eq!(verdict.grading, Grading::Inconclusive);
+        assert_eq!(verdict.headline, "no NVIDIA GPU found");
+        assert_eq!(verdict.next, "peerproof demo");
+        assert_eq!(grade(&Host::root_complex(4)), Grading::Inconclusive);
+    }
+
+    #[test]
+    fn one_gpu_and_product_policy_pass_and_say_what_does_not_exist() {
+        let mut one = Host::root_complex(1);
+        one.put(
+            Subject::Gpu(GpuIndex(0)),
+            "memory",
+            Rung::Alone,
+            Outcome::Intact,
+        );
+        let verdict = judged(&one, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Pass);
+        assert!(
+            verdict.headline.contains("no pairs"),
+            "{}",
+            verdict.headline
+        );
+        let mut geforce = Host::root_complex(2);
+        geforce.name_all("NVIDIA GeForce RTX 5090");
+        geforce.claim_all("GNS");
+        geforce.refused();
+        let verdict = judged(&geforce, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Pass);
+        assert!(verdict.headline.contains("peer access does not exist here"));
+        assert!(verdict.headline.contains("GNS"));
+    }
+
+    #[test]
+    fn advertised_but_refused_warns() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.set(pair(0, 1), "ce-push", refusal(217));
+        assert_eq!(grade(&host), Grading::Warn);
+    }
+
+    #[test]
+    fn a_hang_names_its_pair() {
+        let mut host = Host::root_complex(8);
+        host.all_intact();
+        host.set(pair(3, 6), "sm-store", Outcome::TimedOut { after_ms: 5000 });
+        let verdict = judged(&host, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Fail);
+        assert!(
+            verdict
+                .headline
+                .starts_with("3->6 sm-store: hang, killed after 5000 ms; 1 of 56 pairs"),
+            "{}",
+            verdict.headline
+        );
+    }
+
+    #[test]
+    fn a_gpu_that_fails_alone_heads_the_verdict() {
+        let mut host = Host::root_complex(3);
+        host.direct_wrong(WrongKind::Zeroed, |p| p.touches(GpuIndex(2)));
+        let outcome = wrong(WrongKind::Flipped);
+        host.put(Subject::Gpu(GpuIndex(2)), "memory", Rung::Alone, outcome);
+        let verdict = judged(&host, &sound_checker());
+        assert!(
+            verdict.headline.starts_with("GPU2 memory: flipped"),
+            "{}",
+            verdict.headline
+        );
+        assert!(verdict.cause.contains("gpu-itself"), "{}", verdict.cause);
+    }
+
+    #[test]
+    fn wrong_data_over_nvlink_fails_without_a_pcie_cause() {
+        let mut host = Host::nvswitch(2);
+        host.direct_wrong(WrongKind::Flipped, |p| p == pair(0, 1));
+        let verdict = judged(&host, &sound_checker());
+        assert_eq!(verdict.grading, Grading::Fail);
+        assert_eq!(
+            verdict.cause.split(". Vetoed").next(),
+            Some("no known cause fits what was seen")
+        );
+        assert!(verdict.next.starts_with("peerproof qualify --pairs '0->1'"));
+    }
+}

@@ -1,0 +1,163 @@
+//! How a cause speaks: its findings, and the order in which findings are read.
+
+use super::{cause::ROSTER, evidence::Evidence};
+use crate::model::{
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::OrderedPair,
+};
+
+/// One possible cause: `cause/ID.rs`, described for people in `docs/causes/ID.md`.
+#[derive(Debug)]
+pub struct Cause {
+    /// Id: file name with hyphens.
+    pub id: &'static str,
+    /// Title.
+    pub title: &'static str,
+    /// What it says of the evidence. At least one finding, so that a cleared suspect is seen.
+    pub judge: fn(&Evidence) -> Vec<Finding>,
+}
+
+impl Cause {
+    /// A finding without weight: cleared, cannot tell, not applicable.
+    pub(crate) fn says(&self, judgement: Judgement, because: impl Into<String>) -> Finding {
+        Finding {
+            cause: self.id.to_string(),
+            title: self.title.to_string(),
+            judgement,
+            severity: Severity::Info,
+            confidence: Confidence::Possible,
+            pairs: Vec::new(),
+            gpus: Vec::new(),
+            because: because.into(),
+            evidence: Vec::new(),
+            fix: Vec::new(),
+            next_test: None,
+        }
+    }
+
+    /// A finding that is held.
+    pub(crate) fn indicts(
+        &self,
+        severity: Severity,
+        confidence: Confidence,
+        because: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            severity,
+            confidence,
+            ..self.says(Judgement::Indicted, because)
+        }
+    }
+}
+
+/// Asks every cause of the roster. Held findings first, worst and surest first; then those that cannot tell, those
+/// cleared, and those with nothing to say.
+pub fn findings(evidence: &Evidence) -> Vec<Finding> {
+    let mut all: Vec<Finding> = ROSTER.iter().flat_map(|c| (c.judge)(evidence)).collect();
+    all.sort_by_key(|f| {
+        let held = match f.judgement {
+            Judgement::Indicted => 0,
+            Judgement::CannotTell => 1,
+            Judgement::Cleared => 2,
+            Judgement::NotApplicable => 3,
+        };
+        (held, std::cmp::Reverse((f.severity, f.confidence)))
+    });
+    all
+}
+
+/// The command that runs some mechanisms of some pairs again.
+pub(crate) fn requalify(pairs: &[OrderedPair], mechanisms: &[&str]) -> String {
+    let mut command = "peerproof qualify".to_string();
+    if let Some(first) = pairs.first() {
+        command.push_str(&format!(" --pairs '{first}'"));
+    }
+    if !mechanisms.is_empty() {
+        command.push_str(&format!(" --mechanism {}", mechanisms.join(",")));
+    }
+    command
+}
+
+/// How to make a kernel parameter stay.
+pub(crate) fn kernel_parameter(words: &str) -> String {
+    format!(
+        "add '{words}' to GRUB_CMDLINE_LINUX in /etc/default/grub, run 'sudo update-grub' (or 'sudo grub2-mkconfig -o /boot/grub2/grub.cfg'), reboot, check 'cat /proc/cmdline', then run 'peerproof qualify' on all pairs again"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Host;
+    use super::*;
+    use crate::model::case::WrongKind;
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == extension))
+            .map(|path| {
+                path.file_stem()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .replace('_', "-")
+            })
+            .filter(|stem| stem != "mod")
+            .collect()
+    }
+
+    #[test]
+    fn files_roster_and_pages_are_the_same() {
+        let roster: BTreeSet<String> = ROSTER.iter().map(|c| c.id.to_string()).collect();
+        assert_eq!(roster.len(), ROSTER.len());
+        assert_eq!(stems("src/diagnose/cause", "rs"), roster);
+        assert_eq!(stems("docs/causes", "md"), roster);
+        for cause in ROSTER {
+            let page =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/causes/{}.md", cause.id));
+            let text = fs::read_to_string(page).unwrap();
+            assert!(
+                text.starts_with(&format!("# {}: {}\n", cause.id, cause.title)),
+                "{}",
+                cause.id
+            );
+        }
+    }
+
+    #[test]
+    fn every_cause_speaks_and_holds_nothing_against_a_healthy_host() {
+        for mut host in [
+            Host::root_complex(8),
+            Host::nvswitch(8),
+            Host::root_complex(1),
+        ] {
+            host.all_intact();
+            let all = host.judge(findings);
+            for cause in ROSTER {
+                assert!(all.iter().any(|f| f.cause == cause.id), "{}", cause.id);
+            }
+            let held: Vec<_> = all
+                .iter()
+                .filter(|f| f.judgement == Judgement::Indicted)
+                .collect();
+            assert!(held.is_empty(), "{held:?}");
+        }
+    }
+
+    #[test]
+    fn held_findings_come_first_and_every_held_one_has_a_fix() {
+        let mut host = Host::root_complex(4);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.iommu_all("DMA");
+        host.acs_all(Some(0x001d));
+        let all = host.judge(findings);
+        assert_eq!(all[0].cause, "iommu-translation");
+        assert_eq!(all[1].cause, "acs-redirect");
+        for finding in all.iter().filter(|f| f.judgement == Judgement::Indicted) {
+            assert!(!finding.fix.is_empty() && !finding.evidence.is_empty());
+        }
+        assert!(all.iter().any(|f| f.judgement == Judgement::Cleared));
+    }
+}
