@@ -6,5 +6,9 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 1 | [`ffi`] | the only `unsafe` |
+//! | 2 | [`collect`] | this host or a file -> snapshot |
 
+pub mod collect;
+pub mod ffi;
 pub mod model;

@@ -1,0 +1,3 @@
+//! The only home of `unsafe`.
+
+pub mod nvml_extra;
