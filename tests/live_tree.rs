@@ -1,4 +1,5 @@
 //! The live readers against small /sys, /proc and kernel-log trees that each test builds for itself.
+#![allow(clippy::unwrap_used)]
 
 use peerproof::{
     collect::live::{Roots, collect, collect_and_observe, in_use},

@@ -150,7 +150,7 @@ pub fn read(nvml: &Nvml, roots: &Roots) -> NvmlView {
         }
     }
     NvmlView {
-        driver: read_driver(nvml, devices.first().map(|(_, device)| device)),
+        driver: read_driver(nvml),
         gpus,
         claims,
         authenticity: authenticity(nvml),
@@ -170,15 +170,12 @@ pub fn authenticity(nvml: &Nvml) -> Authenticity {
     }
 }
 
-fn read_driver(nvml: &Nvml, first: Option<&Device<'_>>) -> Driver {
+fn read_driver(nvml: &Nvml) -> Driver {
     Driver {
         version: reading(nvml.sys_driver_version()),
         nvml_version: reading(nvml.sys_nvml_version()),
         cuda_version: reading(nvml.sys_cuda_driver_version()),
-        confidential_computing: match first {
-            Some(device) => reading(device.is_cc_enabled()),
-            None => Reading::Absent(Absence::SourceMissing("NVML lists no GPU".to_string())),
-        },
+        confidential_computing: reading(nvml_extra::confidential_computing(nvml)),
         ..Driver::default()
     }
 }

@@ -135,6 +135,22 @@ pub fn memory_first_form(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     Ok((memory.total, memory.used))
 }
 
+/// Whether confidential computing is on. nvml-wrapper offers the answer only joined with others.
+///
+/// # Errors
+/// NVML's own error; `FailedToLoadSymbol` below R535.
+pub fn confidential_computing(nvml: &Nvml) -> Result<bool, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlSystemGetConfComputeState.as_ref())?;
+    let mut state = sys::nvmlConfComputeSystemState_t {
+        environment: 0,
+        ccFeature: 0,
+        devToolsMode: 0,
+    };
+    // SAFETY: NVML is initialised as long as `nvml` lives, and `state` is the struct that this call fills.
+    nvml_try(unsafe { call(&mut state) })?;
+    Ok(state.ccFeature == sys::NVML_CC_SYSTEM_FEATURE_ENABLED)
+}
+
 /// Remapped rows of GPUs with row remapping (Ampere data centre parts and later).
 ///
 /// # Errors
