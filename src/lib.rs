@@ -12,11 +12,13 @@
 //! | 1 | [`child`] | worker processes |
 //! | 1 | [`ffi`] | foreign functions; the only `unsafe` |
 //! | 1 | [`gpu`] | safe use of the CUDA driver |
+//! | 2 | [`collect`] | this host or a file as a snapshot |
 //! | 2 | [`probe`] | from a snapshot to records |
 //! | 3 | [`diagnose`] | from records to findings and a verdict |
 //! | 3 | [`render`] | from a report to bytes |
 
 pub mod child;
+pub mod collect;
 pub mod diagnose;
 pub mod ffi;
 pub mod gpu;

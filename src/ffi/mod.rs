@@ -6,4 +6,5 @@
 )]
 
 pub mod driver;
+pub mod nvml_extra;
 pub mod process;

@@ -174,6 +174,9 @@ pub struct Gpu {
     pub remapped_rows: Reading<RemappedRows>,
     /// Compute processes (pid, bytes used when known).
     pub compute_processes: Reading<Vec<GpuProcess>>,
+    /// Graphics processes (display servers and their clients): they explain memory in use and are not 'in use'.
+    #[serde(default)]
+    pub graphics_processes: Reading<Vec<GpuProcess>>,
     /// MIG mode on.
     pub mig_enabled: Reading<bool>,
     /// Virtualization mode as NVML words it: "None", "PassThrough", ...

@@ -1,0 +1,616 @@
+//! What the driver says through NVML: identity, memory, links, peers, processes. All of it is a claim.
+//!
+//! NVML's error stays in the absence, in NVML's words. GPUs are asked side by side, because many answers cost a round
+//! trip to the GPU's firmware. Nothing is set.
+
+use super::{live::Roots, system::process_names};
+use crate::{
+    ffi::nvml_extra::{self, RemoteDevice},
+    model::{
+        pair::{OrderedPair, PairTable},
+        pci::{PciAddress, PcieLink},
+        reading::{Absence, Reading},
+        snapshot::{
+            Authenticity, Driver, FabricState, Gpu, GpuObservation, GpuProcess, NvLink, NvLinkEnd,
+            PairClaims, RemappedRows,
+        },
+    },
+};
+use nvml_wrapper::{
+    Device, Nvml,
+    enum_wrappers::{
+        device::{
+            EccCounter, GpuVirtualizationMode, MemoryError, P2pCapabilitiesIndex, P2pStatus,
+            TopologyLevel,
+        },
+        nv_link::ErrorCounter,
+    },
+    enums::device::UsedGpuMemory,
+    error::NvmlError,
+    struct_wrappers::device::{PciInfo, ProcessInfo},
+    sys_exports::field_id,
+};
+use std::thread;
+
+/// Links asked for when the driver does not say how many there are: more than any GPU so far has; NVML refuses the rest.
+const LINKS_AT_MOST: u32 = 36;
+
+/// What NVML said.
+#[derive(Debug, Clone)]
+pub struct NvmlView {
+    /// NVML's part of the driver facts.
+    pub driver: Driver,
+    /// GPUs in NVML's order; fields that NVML does not answer are absent.
+    pub gpus: Vec<Gpu>,
+    /// Claims by position in `gpus`.
+    pub claims: PairTable<PairClaims>,
+    /// By the marker symbols of the loaded library.
+    pub authenticity: Authenticity,
+    /// GPUs that NVML counts and does not hand out: index and error.
+    pub refused: Vec<(u32, String)>,
+}
+
+impl NvmlView {
+    /// The view of a host whose NVML did not answer, for one reason.
+    pub fn nothing(why: &Absence) -> Self {
+        NvmlView {
+            driver: Driver {
+                version: Reading::Absent(why.clone()),
+                nvml_version: Reading::Absent(why.clone()),
+                cuda_version: Reading::Absent(why.clone()),
+                confidential_computing: Reading::Absent(why.clone()),
+                ..Driver::default()
+            },
+            gpus: Vec::new(),
+            claims: PairTable::new(0),
+            authenticity: Authenticity::Hardware,
+            refused: Vec::new(),
+        }
+    }
+}
+
+/// Loads libnvidia-ml.so.1 and initialises it. This is the slow step: the driver wakes the GPUs.
+///
+/// # Errors
+/// `SourceMissing` without the library; otherwise NVML's word ("NVIDIA driver is not loaded", a version mismatch).
+pub fn open() -> Result<Nvml, Absence> {
+    Nvml::init().map_err(|error| absence(&error))
+}
+
+/// The reason for a missing reading, in NVML's words.
+pub fn absence(error: &NvmlError) -> Absence {
+    let text = error.to_string();
+    match error {
+        NvmlError::NotSupported => Absence::NotSupported(text),
+        NvmlError::NoPermission => Absence::NoPermission(text),
+        NvmlError::LibloadingError(_)
+        | NvmlError::FailedToLoadSymbol(_)
+        | NvmlError::FunctionNotFound
+        | NvmlError::LibraryNotFound => Absence::SourceMissing(text),
+        NvmlError::Utf8Error(_) | NvmlError::IncorrectBits(_) => Absence::Unparsed(text),
+        // A return code that the wrapper has no name for arrives the same way as an unknown enum value.
+        NvmlError::UnexpectedVariant(code) => Absence::Failed(format!("NVML code or value {code}")),
+        _ => Absence::Failed(text),
+    }
+}
+
+fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
+    match result {
+        Ok(value) => Reading::Known(value),
+        Err(error) => Reading::Absent(absence(&error)),
+    }
+}
+
+/// Asks everything once.
+pub fn read(nvml: &Nvml, roots: &Roots) -> NvmlView {
+    let mut refused = Vec::new();
+    let mut devices = Vec::new();
+    for index in 0..nvml.device_count().unwrap_or(0) {
+        match nvml.device_by_index(index) {
+            Ok(device) => devices.push((index, device)),
+            Err(error) => refused.push((index, error.to_string())),
+        }
+    }
+    let count = devices.len() as u32;
+    let rows: Vec<(Gpu, Vec<(OrderedPair, PairClaims)>)> = thread::scope(|scope| {
+        let handles: Vec<_> = devices
+            .iter()
+            .enumerate()
+            .map(|(at, (index, device))| {
+                let devices = &devices;
+                scope.spawn(move || {
+                    let claims = devices
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(to, (_, other))| {
+                            let pair = OrderedPair::new(at as u32, to as u32)?;
+                            Some((pair, claims_of(nvml, device, other)))
+                        })
+                        .collect();
+                    (read_gpu(device, *index, roots), claims)
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| {
+                handle.join().unwrap_or_else(|_| {
+                    let absence = Absence::Failed("the NVML reader of this GPU panicked".into());
+                    (unanswered(&absence), Vec::new())
+                })
+            })
+            .collect()
+    });
+    let mut claims = PairTable::new(count);
+    let mut gpus = Vec::new();
+    for (gpu, row) in rows {
+        gpus.push(gpu);
+        for (pair, claim) in row {
+            claims.set(pair, claim);
+        }
+    }
+    NvmlView {
+        driver: read_driver(nvml),
+        gpus,
+        claims,
+        authenticity: authenticity(nvml),
+        refused,
+    }
+}
+
+/// By marker symbols; a look-alike outranks planted faults.
+pub fn authenticity(nvml: &Nvml) -> Authenticity {
+    let seen = nvml_extra::markers(nvml);
+    if seen.contains(&nvml_extra::MARKER_SIMULATED) {
+        Authenticity::Simulated
+    } else if seen.contains(&nvml_extra::MARKER_FAULT_INJECTED) {
+        Authenticity::FaultInjected
+    } else {
+        Authenticity::Hardware
+    }
+}
+
+fn read_driver(nvml: &Nvml) -> Driver {
+    Driver {
+        version: reading(nvml.sys_driver_version()),
+        nvml_version: reading(nvml.sys_nvml_version()),
+        cuda_version: reading(nvml.sys_cuda_driver_version()),
+        confidential_computing: reading(nvml_extra::confidential_computing(nvml)),
+        ..Driver::default()
+    }
+}
+
+/// A GPU of which NVML told nothing, for one reason.
+pub fn unanswered(why: &Absence) -> Gpu {
+    fn no<T>(why: &Absence) -> Reading<T> {
+        Reading::Absent(why.clone())
+    }
+    Gpu {
+        uuid: no(why),
+        name: no(why),
+        nvml_index: no(why),
+        compute_capability: no(why),
+        memory_bytes: no(why),
+        memory_used_bytes: no(why),
+        bar1_bytes: no(why),
+        bar1_used_bytes: no(why),
+        ecc_enabled: no(why),
+        ecc_uncorrected: no(why),
+        remapped_rows: no(why),
+        compute_processes: no(why),
+        graphics_processes: no(why),
+        mig_enabled: no(why),
+        virtualization: no(why),
+        fabric: no(why),
+        nvlinks: no(why),
+        link_now: no(why),
+        link_max: no(why),
+        pcie_replays: no(why),
+        utilization_percent: no(why),
+        ..Gpu::default()
+    }
+}
+
+fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
+    let memory = device
+        .memory_info()
+        .map(|m| (m.total, m.used))
+        .or_else(|_| nvml_extra::memory_first_form(device));
+    let (memory_bytes, memory_used_bytes) = match memory {
+        Ok((total, used)) => (Reading::Known(total), Reading::Known(used)),
+        Err(error) => (
+            Reading::Absent(absence(&error)),
+            Reading::Absent(absence(&error)),
+        ),
+    };
+    let bar1 = reading(device.bar1_memory_info());
+    let fabric = reading(nvml_extra::fabric_info(device)).map(fabric_state);
+    Gpu {
+        pci: match device.pci_info() {
+            Ok(info) => address_of(&info),
+            Err(error) => Reading::Absent(absence(&error)),
+        },
+        uuid: reading(device.uuid()),
+        name: reading(device.name()),
+        nvml_index: Reading::Known(index),
+        compute_capability: reading(
+            device
+                .cuda_compute_capability()
+                .map(|c| (c.major.unsigned_abs(), c.minor.unsigned_abs())),
+        ),
+        memory_bytes,
+        memory_used_bytes,
+        bar1_bytes: bar1.clone().map(|b| b.total),
+        bar1_used_bytes: bar1.map(|b| b.used),
+        ecc_enabled: reading(device.is_ecc_enabled().map(|state| state.currently_enabled)),
+        ecc_uncorrected: ecc_uncorrected(device),
+        remapped_rows: reading(nvml_extra::remapped_rows(device).map(|rows| RemappedRows {
+            correctable: rows.correctable,
+            uncorrectable: rows.uncorrectable,
+            pending: rows.pending,
+            failed: rows.failed,
+        })),
+        compute_processes: processes(device.running_compute_processes(), roots),
+        graphics_processes: processes(device.running_graphics_processes(), roots),
+        mig_enabled: reading(device.mig_mode().map(|mode| mode.current == 1)),
+        virtualization: reading(device.virtualization_mode().map(|mode| {
+            match mode {
+                GpuVirtualizationMode::Bare => "None",
+                GpuVirtualizationMode::PassThrough => "PassThrough",
+                GpuVirtualizationMode::Vgpu => "VGPU",
+                GpuVirtualizationMode::HostVgpu => "Host VGPU",
+                GpuVirtualizationMode::HostVsga => "Host VSGA",
+            }
+            .to_string()
+        })),
+        nvlinks: read_nvlinks(device, fabric.known()),
+        fabric,
+        link_now: link_now(device),
+        link_max: link(device.max_pcie_link_gen(), device.max_pcie_link_width()),
+        pcie_replays: pcie_replays(device),
+        utilization_percent: utilization(device),
+        ..Gpu::default()
+    }
+}
+
+/// Counters of one GPU for the observer; processes with a pid in `ours` are left out. AER is not NVML's to tell.
+pub fn observe(device: &Device<'_>, roots: &Roots, ours: &[u32]) -> GpuObservation {
+    GpuObservation {
+        link: link_now(device),
+        pcie_replays: pcie_replays(device),
+        nvlink_errors: nvlink_errors(device),
+        utilization_percent: utilization(device),
+        foreign_processes: processes(
+            device.running_compute_processes().map(|mut all| {
+                all.retain(|process| !ours.contains(&process.pid));
+                all
+            }),
+            roots,
+        ),
+        ecc_uncorrected: ecc_uncorrected(device),
+        ..GpuObservation::default()
+    }
+}
+
+/// An observation of a GPU that cannot be asked, for one reason.
+pub fn unobserved(why: &Absence) -> GpuObservation {
+    GpuObservation {
+        link: Reading::Absent(why.clone()),
+        pcie_replays: Reading::Absent(why.clone()),
+        aer: Reading::Absent(why.clone()),
+        nvlink_errors: Reading::Absent(why.clone()),
+        utilization_percent: Reading::Absent(why.clone()),
+        foreign_processes: Reading::Absent(why.clone()),
+        ecc_uncorrected: Reading::Absent(why.clone()),
+    }
+}
+
+/// NVML prints `00000000:17:00.0`; the numbers stand in when the text is not an address.
+fn address_of(info: &PciInfo) -> Reading<PciAddress> {
+    if let Ok(address) = info.bus_id.parse() {
+        return Reading::Known(address);
+    }
+    match (u8::try_from(info.bus), u8::try_from(info.device)) {
+        (Ok(bus), Ok(device)) if device < 32 => Reading::Known(PciAddress {
+            domain: info.domain,
+            bus,
+            device,
+            function: 0,
+        }),
+        _ => Reading::Absent(Absence::Unparsed(format!(
+            "NVML PCI address '{}'",
+            info.bus_id.escape_debug()
+        ))),
+    }
+}
+
+fn ecc_uncorrected(device: &Device<'_>) -> Reading<u64> {
+    reading(device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile))
+}
+
+fn pcie_replays(device: &Device<'_>) -> Reading<u64> {
+    reading(device.pcie_replay_counter().map(u64::from))
+}
+
+fn utilization(device: &Device<'_>) -> Reading<u32> {
+    reading(device.utilization_rates().map(|rates| rates.gpu))
+}
+
+fn link_now(device: &Device<'_>) -> Reading<PcieLink> {
+    link(
+        device.current_pcie_link_gen(),
+        device.current_pcie_link_width(),
+    )
+}
+
+/// Rate per lane in GT/s of PCIe generations 1 to 6 (PCIe base specification).
+const GENERATION_GTS: [f64; 6] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
+
+fn link(generation: Result<u32, NvmlError>, width: Result<u32, NvmlError>) -> Reading<PcieLink> {
+    let (generation, width) = match (generation, width) {
+        (Ok(generation), Ok(width)) => (generation, width),
+        (Err(error), _) | (_, Err(error)) => return Reading::Absent(absence(&error)),
+    };
+    let speed = (generation as usize)
+        .checked_sub(1)
+        .and_then(|at| GENERATION_GTS.get(at));
+    match speed {
+        Some(speed) if width > 0 => Reading::Known(PcieLink {
+            speed_gts: *speed,
+            width,
+        }),
+        _ => Reading::Absent(Absence::Unparsed(format!(
+            "NVML PCIe generation {generation}, width {width}"
+        ))),
+    }
+}
+
+fn processes(list: Result<Vec<ProcessInfo>, NvmlError>, roots: &Roots) -> Reading<Vec<GpuProcess>> {
+    reading(list).map(|list| {
+        let pids: Vec<u32> = list.iter().map(|process| process.pid).collect();
+        let names = process_names(roots, &pids);
+        list.into_iter()
+            .zip(names.into_iter().chain(std::iter::repeat(None)))
+            .map(|(process, name)| GpuProcess {
+                pid: process.pid,
+                name,
+                used_bytes: match process.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => Some(bytes),
+                    UsedGpuMemory::Unavailable => None,
+                },
+            })
+            .collect()
+    })
+}
+
+fn fabric_state(info: nvml_extra::FabricInfo) -> FabricState {
+    FabricState {
+        state: match info.state {
+            0 => "not_supported".to_string(),
+            1 => "not_started".to_string(),
+            2 => "in_progress".to_string(),
+            3 => "completed".to_string(),
+            other => format!("state {other}"),
+        },
+        status: info.status,
+        cluster: info.cluster.iter().map(|b| format!("{b:02x}")).collect(),
+        clique: info.clique,
+        health_mask: info.health_mask,
+    }
+}
+
+/// All links by their state. A GPU without NVLink answers "not supported" for link 0 and keeps that word.
+fn read_nvlinks(device: &Device<'_>, fabric: Option<&FabricState>) -> Reading<Vec<NvLink>> {
+    let first_field = |field: u32| {
+        let answer = nvml_extra::fields(device, &[(field, 0)]).ok()?;
+        answer.into_iter().next()?.ok()
+    };
+    let told = first_field(field_id::NVML_FI_DEV_NVLINK_LINK_COUNT)
+        .and_then(|count| u32::try_from(count).ok())
+        .filter(|count| *count > 0);
+    let mut links = Vec::new();
+    for number in 0..told.unwrap_or(LINKS_AT_MOST).min(LINKS_AT_MOST) {
+        match device.link_wrapper_for(number).is_active() {
+            Ok(true) => links.push(read_active_link(device, number, fabric)),
+            Ok(false) => links.push(NvLink {
+                link: number,
+                active: false,
+                version: None,
+                raw_gb_per_s: None,
+                remote: None,
+                remote_kind: NvLinkEnd::Unknown,
+                errors: None,
+            }),
+            Err(error) if links.is_empty() => return Reading::Absent(absence(&error)),
+            // Past the last link.
+            Err(_) => break,
+        }
+    }
+    let active: Vec<u32> = links.iter().filter(|l| l.active).map(|l| l.link).collect();
+    let common = match active.is_empty() {
+        true => None,
+        false => first_field(field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON),
+    };
+    let own_speeds: Vec<(u32, u32)> = active
+        .iter()
+        .map(|link| (field_id::NVML_FI_DEV_NVLINK_GET_SPEED, *link))
+        .collect();
+    let own = match own_speeds.is_empty() {
+        true => Vec::new(),
+        false => nvml_extra::fields(device, &own_speeds).unwrap_or_default(),
+    };
+    let mut own = own.into_iter();
+    for link in links.iter_mut().filter(|link| link.active) {
+        let megabytes = own.next().and_then(Result::ok).or(common);
+        // NVML's "MBps" is 1e6 bytes a second: 26562 is printed as 26.562 GB/s.
+        link.raw_gb_per_s = megabytes.filter(|m| *m > 0).map(|m| m as f64 / 1000.0);
+    }
+    Reading::Known(links)
+}
+
+fn read_active_link(device: &Device<'_>, number: u32, fabric: Option<&FabricState>) -> NvLink {
+    let link = device.link_wrapper_for(number);
+    let remote = link
+        .remote_pci_info()
+        .ok()
+        .and_then(|info| address_of(&info).into_known())
+        // Hidden: bus ff, device 1f, function f or 7, in a domain of all ones.
+        .filter(|remote| remote.domain != u32::MAX && remote.domain != 0x0fff_ffff)
+        .filter(|remote| !(remote.bus == 0xff && remote.device == 0x1f));
+    let remote_kind = match nvml_extra::remote_device(device, number) {
+        Ok(RemoteDevice::Gpu) => NvLinkEnd::Gpu,
+        Ok(RemoteDevice::PowerNpu) => NvLinkEnd::Cpu,
+        Ok(RemoteDevice::Switch) => NvLinkEnd::Switch,
+        // A GPU that is registered with a fabric has all its links in NVSwitches.
+        Ok(RemoteDevice::Unknown) | Err(_)
+            if fabric.is_some_and(|f| f.state == "completed" && f.status == 0) =>
+        {
+            NvLinkEnd::Switch
+        }
+        Ok(RemoteDevice::Unknown) | Err(_) => NvLinkEnd::Unknown,
+    };
+    let counters = [
+        ErrorCounter::DlReplay,
+        ErrorCounter::DlRecovery,
+        ErrorCounter::DlCrcFlit,
+    ];
+    let errors = counters
+        .into_iter()
+        .filter_map(|counter| link.error_counter(counter).ok())
+        .reduce(u64::saturating_add);
+    NvLink {
+        link: number,
+        active: true,
+        version: link.version().ok(),
+        raw_gb_per_s: None,
+        remote,
+        remote_kind,
+        errors,
+    }
+}
+
+/// Sum over all links of CRC, replay and recovery errors, in one call.
+fn nvlink_errors(device: &Device<'_>) -> Reading<u64> {
+    let wanted = [
+        (field_id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, 0),
+        (field_id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, 0),
+        (field_id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, 0),
+    ];
+    let answers = match nvml_extra::fields(device, &wanted) {
+        Ok(answers) => answers,
+        Err(error) => return Reading::Absent(absence(&error)),
+    };
+    let mut sum: Option<u64> = None;
+    let mut refusal = None;
+    for answer in answers {
+        match answer {
+            Ok(count) => sum = Some(sum.unwrap_or(0).saturating_add(count)),
+            Err(error) => refusal = Some(absence(&error)),
+        }
+    }
+    match (sum, refusal) {
+        (Some(sum), _) => Reading::Known(sum),
+        (None, Some(absence)) => Reading::Absent(absence),
+        (None, None) => Reading::default(),
+    }
+}
+
+fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> PairClaims {
+    let status = |index| reading(source.p2p_status(destination, index).map(letters));
+    PairClaims {
+        common_ancestor: reading(
+            nvml.topology_common_ancestor(source, destination)
+                .map(|level| match level {
+                    TopologyLevel::Internal => 0,
+                    TopologyLevel::Single => 10,
+                    TopologyLevel::Multiple => 20,
+                    TopologyLevel::HostBridge => 30,
+                    TopologyLevel::Node => 40,
+                    TopologyLevel::System => 50,
+                }),
+        ),
+        p2p_read: status(P2pCapabilitiesIndex::Read),
+        p2p_write: status(P2pCapabilitiesIndex::Write),
+        p2p_nvlink: status(P2pCapabilitiesIndex::NvLink),
+        p2p_atomics: status(P2pCapabilitiesIndex::Atomics),
+    }
+}
+
+/// The letters of `nvidia-smi topo -p2p`.
+fn letters(status: P2pStatus) -> String {
+    match status {
+        P2pStatus::Ok => "OK",
+        P2pStatus::ChipsetNotSupported => "CNS",
+        P2pStatus::GpuNotSupported => "GNS",
+        P2pStatus::IohTopologyNotSupported => "TNS",
+        P2pStatus::DisabledByRegkey => "DR",
+        P2pStatus::NotSupported => "NS",
+        P2pStatus::Unknown => "U",
+    }
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvml_errors_keep_their_word() {
+        let cases = [
+            (
+                NvmlError::NotSupported,
+                "not supported (the requested operation",
+            ),
+            (NvmlError::NoPermission, "no permission (the current user"),
+            (
+                NvmlError::DriverNotLoaded,
+                "failed (NVIDIA driver is not loaded)",
+            ),
+            (
+                NvmlError::UnexpectedVariant(28),
+                "failed (NVML code or value 28)",
+            ),
+        ];
+        for (error, start) in cases {
+            let text = absence(&error).to_string();
+            assert!(text.starts_with(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn generations_become_lane_rates() {
+        assert_eq!(
+            link(Ok(5), Ok(16)),
+            Reading::Known(PcieLink {
+                speed_gts: 32.0,
+                width: 16
+            })
+        );
+        assert!(link(Ok(0), Ok(16)).known().is_none());
+        assert!(link(Ok(9), Ok(16)).known().is_none());
+        assert!(link(Err(NvmlError::NotSupported), Ok(16)).known().is_none());
+    }
+
+    #[test]
+    fn hidden_far_ends_are_not_addresses_of_devices() {
+        let info = |bus_id: &str, bus, device, domain| PciInfo {
+            bus,
+            bus_id: bus_id.to_string(),
+            device,
+            domain,
+            pci_device_id: 0,
+            pci_sub_system_id: None,
+        };
+        let shown = address_of(&info("00000000:17:00.0", 0x17, 0, 0));
+        assert_eq!(
+            shown.known().map(ToString::to_string).as_deref(),
+            Some("0000:17:00.0")
+        );
+        assert!(
+            address_of(&info("FFFFFFFF:FF:FF.F", 0xff, 0xff, u32::MAX))
+                .known()
+                .is_none()
+        );
+        assert!(address_of(&info("", 0x117, 0, 0)).known().is_none());
+    }
+}
