@@ -1,1 +1,2 @@
-//! Placeholder.
+//! Look-alikes of the CUDA driver library and of NVML for a simulated multi-GPU host.
+pub mod ptx;
