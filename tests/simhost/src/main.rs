@@ -1,1 +1,120 @@
-fn main() {}
+//! `simhost`: runs a program on a simulated host.
+use simhost::launcher;
+use simhost::scenario::{Scenario, shipped};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Runs a program on a simulated multi-GPU host.
+
+  simhost run SCENARIO [--fault FAULT]... [--set KEY.PATH=VALUE]... [--lib FILE] -- PROGRAM [ARGUMENT]...
+  simhost tree SCENARIO FOLDER [--fault FAULT]... [--set KEY.PATH=VALUE]...
+  simhost show SCENARIO [--fault FAULT]... [--set KEY.PATH=VALUE]...
+  simhost list
+
+SCENARIO is a shipped name or the path of a TOML file. PROGRAM is started with `--root FOLDER` before its arguments.
+FAULT is SRC>DST:MECHANISM=KIND[:WHEN][:name=value]..., for example `2>5:ce_push=hang` or `*>*:any=zeroed:nth=3`.
+  ends        GPU number, * or host
+  mechanisms  ce_push ce_pull staged bounce_d2h bounce_h2d sm_load sm_store atomic own enable, ce, sm, any; `ipc.` in front
+  kinds       zeroed ones dropped mirrored stale misrouted[:to=N] spilled[:bytes=N] shifted[:bytes=N]
+              flipped[:mask=N:every=N] partial[:keep=N:hole=N] slow[:factor=N] hang sticky[:code=N] death refusal[:code=N]
+  when        always once nth=N after=N, and min_offset=N min_bytes=N";
+
+const USAGE_ERROR: u8 = 64;
+const FAILED: u8 = 70;
+
+#[derive(Default)]
+struct Options {
+    faults: Vec<String>,
+    settings: Vec<String>,
+    library: Option<String>,
+    words: Vec<String>,
+    command: Vec<OsString>,
+}
+
+fn options(arguments: impl Iterator<Item = OsString>) -> Result<Options, String> {
+    let mut o = Options::default();
+    let mut arguments = arguments.peekable();
+    while let Some(word) = arguments.next() {
+        let word = word
+            .into_string()
+            .map_err(|w| format!("{} is no text", w.to_string_lossy()))?;
+        if word == "--" {
+            o.command = arguments.collect();
+            break;
+        }
+        let mut value = || {
+            arguments
+                .next()
+                .and_then(|v| v.into_string().ok())
+                .ok_or_else(|| format!("{word} needs a value"))
+        };
+        match word.as_str() {
+            "--fault" => o.faults.push(value()?),
+            "--set" => o.settings.push(value()?),
+            "--lib" => o.library = Some(value()?),
+            w if w.starts_with("--") => return Err(format!("no option {w}")),
+            _ => o.words.push(word),
+        }
+    }
+    Ok(o)
+}
+
+fn run() -> Result<u8, (u8, String)> {
+    let usage = |e: String| (USAGE_ERROR, format!("{e}\n\n{USAGE}"));
+    let o = options(std::env::args_os().skip(1)).map_err(usage)?;
+    let words: Vec<&str> = o.words.iter().map(String::as_str).collect();
+    let resolve = |name: &str| {
+        Scenario::resolve(name, &o.settings, &o.faults).map_err(|e| (USAGE_ERROR, e.0))
+    };
+    match words.as_slice() {
+        ["list"] => {
+            for name in shipped::names() {
+                println!("{name:28} {}", resolve(name)?.description);
+            }
+            Ok(0)
+        }
+        ["show", name] => {
+            print!("{}", resolve(name)?.to_toml().map_err(|e| (FAILED, e.0))?);
+            Ok(0)
+        }
+        ["tree", name, folder] => {
+            let scenario = resolve(name)?;
+            let folder = Path::new(folder);
+            std::fs::create_dir_all(folder)
+                .and_then(|()| simhost::tree::write(&scenario, folder))
+                .map_err(|e| (FAILED, format!("{}: {e}", folder.display())))?;
+            Ok(0)
+        }
+        ["run", name] => {
+            let scenario = resolve(name)?;
+            let (program, arguments) = o
+                .command
+                .split_first()
+                .ok_or_else(|| usage("no program after --".into()))?;
+            let library = match &o.library {
+                Some(path) => path.into(),
+                None => launcher::find_library().map_err(|e| (FAILED, e.0))?,
+            };
+            let status = launcher::run(&scenario, &library, program, arguments)
+                .map_err(|e| (FAILED, e.0))?;
+            Ok(launcher::exit_code(status).clamp(0, 255) as u8)
+        }
+        ["help"] => {
+            println!("{USAGE}");
+            Ok(0)
+        }
+        _ => Err(usage("nothing that can be done".into())),
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => ExitCode::from(code),
+        Err((code, message)) => {
+            eprintln!("simhost: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The driver's state in this process: contexts, handles, and who is current on a thread.
+use super::codes::*;
+use super::engine::{Engine, Op, Stream, lock};
+use super::memory::Registry;
+use crate::ptx;
+use crate::world::{World, uuid_text, world};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+const CONTEXT_BASE: usize = 0x5c00_0000_0000;
+const LEGACY_STREAM: usize = 1;
+const PER_THREAD_STREAM: usize = 2;
+
+/// A primary context.
+pub(crate) struct Context {
+    /// Physical GPU.
+    pub(crate) gpu: usize,
+    /// Retain count.
+    pub(crate) retained: AtomicU32,
+    /// Sticky error.
+    pub(crate) poison: Arc<AtomicU32>,
+    /// GPUs that it has enabled access to.
+    pub(crate) peers: Mutex<BTreeSet<usize>>,
+    null: OnceLock<Arc<Stream>>,
+}
+
+/// An event: the operation that recorded it last.
+pub(crate) struct Event {
+    pub(crate) timed: bool,
+    pub(crate) op: Mutex<Option<Arc<Op>>>,
+}
+
+/// A loaded module.
+pub(crate) struct Module {
+    pub(crate) gpu: usize,
+    pub(crate) code: ptx::Module,
+}
+
+/// An entry of a module.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) module: Arc<Module>,
+    pub(crate) name: String,
+}
+
+/// Handles of one kind. Numbers are never used twice, so a stale handle is known as such.
+pub(crate) struct Table<T>(Mutex<BTreeMap<usize, T>>);
+
+static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x5d00_0000_0000);
+
+impl<T: Clone> Table<T> {
+    fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+    pub(crate) fn insert(&self, value: T) -> usize {
+        let handle = NEXT_HANDLE.fetch_add(16, Ordering::SeqCst);
+        lock(&self.0).insert(handle, value);
+        handle
+    }
+    pub(crate) fn get(&self, handle: usize) -> Result<T, Code> {
+        lock(&self.0).get(&handle).cloned().ok_or(INVALID_HANDLE)
+    }
+    pub(crate) fn remove(&self, handle: usize) -> Result<T, Code> {
+        lock(&self.0).remove(&handle).ok_or(INVALID_HANDLE)
+    }
+    pub(crate) fn all(&self) -> Vec<T> {
+        lock(&self.0).values().cloned().collect()
+    }
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
+        lock(&self.0).retain(|_, v| keep(v));
+    }
+}
+
+/// The driver of this process.
+pub(crate) struct Driver {
+    pub(crate) world: &'static World,
+    /// Physical GPU of each CUDA ordinal.
+    pub(crate) visible: Vec<usize>,
+    contexts: Vec<Context>,
+    pub(crate) streams: Table<Arc<Stream>>,
+    pub(crate) events: Table<Arc<Event>>,
+    pub(crate) modules: Table<Arc<Module>>,
+    pub(crate) functions: Table<Function>,
+    pub(crate) memory: Registry,
+    pub(crate) engine: Engine,
+}
+
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+static READY: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static CURRENT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// cuInit.
+pub(crate) fn initialise() -> Result<(), Code> {
+    let world = world().ok_or(UNKNOWN)?;
+    if world.scenario.driver.init_error != 0 {
+        return Err(world.scenario.driver.init_error);
+    }
+    let driver = DRIVER.get_or_init(|| Some(Driver::new(world)));
+    if driver.as_ref().is_none_or(|d| d.visible.is_empty()) {
+        return Err(NO_DEVICE);
+    }
+    READY.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// The driver, once cuInit has succeeded.
+pub(crate) fn driver() -> Result<&'static Driver, Code> {
+    if !READY.load(Ordering::SeqCst) {
+        return Err(NOT_INITIALIZED);
+    }
+    DRIVER.get().and_then(Option::as_ref).ok_or(NOT_INITIALIZED)
+}
+
+/// CUDA_VISIBLE_DEVICES: numbers or UUID prefixes; the first entry that fits nothing ends the list.
+fn visible(world: &World, variable: Option<&str>) -> Vec<usize> {
+    let Some(text) = variable else {
+        return (0..world.gpus()).collect();
+    };
+    let mut out = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let gpu = match word.parse::<usize>() {
+            Ok(n) if n < world.gpus() => Some(n),
+            Ok(_) => None,
+            Err(_) => (word.len() > 4)
+                .then(|| (0..world.gpus()).find(|&g| uuid_text(&world.uuid(g)).starts_with(word)))
+                .flatten(),
+        };
+        match gpu {
+            Some(g) if !out.contains(&g) => out.push(g),
+            _ => break,
+        }
+    }
+    out
+}
+
+impl Driver {
+    fn new(world: &'static World) -> Self {
+        let context = |gpu| Context {
+            gpu,
+            retained: AtomicU32::new(0),
+            poison: Arc::default(),
+            peers: Mutex::default(),
+            null: OnceLock::new(),
+        };
+        Self {
+            world,
+            visible: visible(world, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
+            contexts: (0..world.gpus()).map(context).collect(),
+            streams: Table::new(),
+            events: Table::new(),
+            modules: Table::new(),
+            functions: Table::new(),
+            memory: Registry::new(world),
+            engine: Engine::new(world),
+        }
+    }
+
+    /// Physical GPU of a CUDA ordinal.
+    pub(crate) fn device(&self, ordinal: i32) -> Result<usize, Code> {
+        usize::try_from(ordinal)
+            .ok()
+            .and_then(|i| self.visible.get(i))
+            .copied()
+            .ok_or(INVALID_DEVICE)
+    }
+
+    /// CUDA ordinal of a physical GPU.
+    pub(crate) fn ordinal(&self, gpu: usize) -> i32 {
+        self.visible
+            .iter()
+            .position(|&g| g == gpu)
+            .map_or(-1, |i| i as i32)
+    }
+
+    /// Context of a GPU, whether retained or not.
+    pub(crate) fn context_of(&self, gpu: usize) -> &Context {
+        &self.contexts[gpu]
+    }
+
+    /// Handle of a context.
+    pub(crate) fn context_handle(gpu: usize) -> usize {
+        CONTEXT_BASE + gpu * 0x100
+    }
+
+    /// A living context by handle.
+    pub(crate) fn context(&self, handle: usize) -> Result<&Context, Code> {
+        let offset = handle
+            .checked_sub(CONTEXT_BASE)
+            .filter(|o| o % 0x100 == 0)
+            .ok_or(INVALID_CONTEXT)?;
+        let context = self.contexts.get(offset / 0x100).ok_or(INVALID_CONTEXT)?;
+        if context.retained.load(Ordering::SeqCst) == 0 {
+            Err(INVALID_CONTEXT)
+        } else {
+            Ok(context)
+        }
+    }
+
+    /// The thread's context, without a look at its health.
+    pub(crate) fn current_raw(&self) -> Option<&Context> {
+        let gpu = CURRENT.get();
+        self.contexts
+            .get(gpu)
+            .filter(|c| c.retained.load(Ordering::SeqCst) > 0)
+    }
+
+    /// The thread's context; its sticky error where it has one.
+    pub(crate) fn current(&self) -> Result<&Context, Code> {
+        let context = self.current_raw().ok_or(INVALID_CONTEXT)?;
+        context.health()?;
+        Ok(context)
+    }
+
+    /// Makes a context current on this thread.
+    pub(crate) fn set_current(gpu: Option<usize>) {
+        CURRENT.set(gpu.unwrap_or(usize::MAX));
+    }
+
+    /// Whether a context may reach memory of another GPU.
+    pub(crate) fn reaches(&self, from: usize, to: usize) -> bool {
+        from == to || lock(&self.contexts[from].peers).contains(&to)
+    }
+
+    /// A stream by handle: 0 and 1 are the null stream of the current context.
+    pub(crate) fn stream(&'static self, handle: usize) -> Result<Arc<Stream>, Code> {
+        let context = self.current()?;
+        match handle {
+            0 | LEGACY_STREAM | PER_THREAD_STREAM => Ok(self.null_stream(context)),
+            _ => {
+                let stream = self.streams.get(handle)?;
+                self.contexts[stream.gpu].health()?;
+                Ok(stream)
+            }
+        }
+    }
+
+    /// The null stream of a context.
+    pub(crate) fn null_stream(&'static self, context: &Context) -> Arc<Stream> {
+        Arc::clone(context.null.get_or_init(|| {
+            Stream::start(&self.engine, context.gpu, true, Arc::clone(&context.poison))
+        }))
+    }
+
+    /// All streams of a context.
+    pub(crate) fn streams_of(&self, gpu: usize) -> Vec<Arc<Stream>> {
+        let mut all: Vec<_> = self
+            .streams
+            .all()
+            .into_iter()
+            .filter(|s| s.gpu == gpu)
+            .collect();
+        all.extend(self.contexts[gpu].null.get().cloned());
+        all
+    }
+
+    /// What an operation on this stream waits for by the rules of the legacy null stream.
+    pub(crate) fn order(&self, stream: &Arc<Stream>) -> Vec<Arc<Op>> {
+        if !stream.blocking {
+            return Vec::new();
+        }
+        let Some(null) = self.contexts[stream.gpu].null.get() else {
+            return Vec::new();
+        };
+        if Arc::ptr_eq(null, stream) {
+            return self
+                .streams
+                .all()
+                .into_iter()
+                .filter(|s| s.gpu == stream.gpu && s.blocking)
+                .filter_map(|s| s.last())
+                .filter(|op| !op.done() || op.span.end().is_none())
+                .collect();
+        }
+        null.last()
+            .into_iter()
+            .filter(|op| !op.done() || op.span.end().is_none())
+            .collect()
+    }
+
+    /// Waits until everything submitted to a context has been executed.
+    pub(crate) fn drain(&self, gpu: usize) {
+        for stream in self.streams_of(gpu) {
+            if let Some(op) = stream.last() {
+                self.engine.wait_done(&op);
+                self.engine.end_of(&op);
+            }
+        }
+    }
+
+    /// Ends a context whose last holder has let go.
+    pub(crate) fn destroy(&self, context: &Context) {
+        for stream in self
+            .streams
+            .all()
+            .into_iter()
+            .filter(|s| s.gpu == context.gpu)
+        {
+            stream.close();
+        }
+        self.streams.retain(|s| s.gpu != context.gpu);
+        self.modules.retain(|m| m.gpu != context.gpu);
+        self.functions.retain(|f| f.module.gpu != context.gpu);
+        self.memory.release_context(context.gpu);
+        lock(&context.peers).clear();
+        context.poison.store(SUCCESS, Ordering::SeqCst);
+        if let Some(slot) = self.world.slot() {
+            slot.contexts
+                .fetch_and(!(1 << context.gpu), Ordering::SeqCst);
+        }
+    }
+}
+
+impl Context {
+    /// The sticky error, if there is one.
+    pub(crate) fn health(&self) -> Result<(), Code> {
+        match self.poison.load(Ordering::SeqCst) {
+            SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    }
+}
+
+/// Writes through a pointer of the caller.
+///
+/// # Safety
+/// A pointer that is not null must be valid for one `T`.
+pub(crate) unsafe fn put<T>(p: *mut T, value: T) -> Result<(), Code> {
+    if p.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { p.write_unaligned(value) };
+    Ok(())
+}
+
+/// Writes text with its end mark into a buffer of the caller.
+///
+/// # Safety
+/// A pointer that is not null must be valid for `len` bytes.
+pub(crate) unsafe fn put_text(p: *mut std::ffi::c_char, len: usize, text: &str) -> bool {
+    if p.is_null() || len == 0 {
+        return false;
+    }
+    let n = text.len().min(len - 1);
+    // SAFETY: n + 1 bytes fit into the caller's buffer.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), p.cast::<u8>(), n);
+        p.add(n).write(0);
+    }
+    n == text.len()
+}
+
+/// Defines exported functions whose bodies answer with a result.
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $t:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// Pointers must be what the driver's interface asks for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $t),*) -> $crate::cuda::codes::Code {
+            let call = || -> Result<(), $crate::cuda::codes::Code> { $body };
+            call().err().unwrap_or(0)
+        }
+    )*};
+}
+pub(crate) use export;

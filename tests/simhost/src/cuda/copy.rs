@@ -1,0 +1,340 @@
+//! Copies: which way one takes, what goes wrong on it, and how long it takes in modelled time.
+use super::codes::*;
+use super::context::{Context, Driver};
+use super::engine::{Op, Stream, lock};
+use super::memory::{Allocation, Kind as MemoryKind};
+use super::timeline::Work;
+use super::view::{count_nvlink, die, flip, forever, left_out, mirror};
+use crate::scenario::{Kind, Mechanism};
+use crate::topology::{Engine as Carrier, Route};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// One end of a copy.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) addr: u64,
+    pub(crate) allocation: Option<Arc<Allocation>>,
+}
+
+impl Place {
+    /// An address that must lie in memory known to the driver.
+    pub(crate) fn device(driver: &Driver, addr: u64, len: u64) -> Result<Self, Code> {
+        let place = Self::any(driver, addr);
+        match &place.allocation {
+            Some(a) if a.holds(addr, len) => Ok(place),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    /// An address of any kind; unknown ones are taken as pageable host memory.
+    pub(crate) fn any(driver: &Driver, addr: u64) -> Self {
+        Self {
+            addr,
+            allocation: driver.memory.at(addr),
+        }
+    }
+
+    /// GPU that owns the bytes; None: host memory.
+    pub(crate) fn gpu(&self) -> Option<usize> {
+        self.allocation.as_ref().and_then(|a| a.gpu)
+    }
+    fn imported(&self) -> bool {
+        self.allocation
+            .as_ref()
+            .is_some_and(|a| a.kind == MemoryKind::Imported)
+    }
+    fn physical(&self) -> u64 {
+        self.allocation
+            .as_ref()
+            .map_or(0, |a| a.physical_at(self.addr))
+    }
+    fn limit(&self) -> u64 {
+        self.allocation
+            .as_ref()
+            .map_or(u64::MAX, |a| a.base + a.size)
+    }
+}
+
+/// What each ordered pair carried last, kept only where some fault wants it.
+static CARRIED: LazyLock<Mutex<HashMap<(usize, usize), Vec<u8>>>> = LazyLock::new(Mutex::default);
+
+struct Plan {
+    source: Place,
+    destination: Place,
+    len: usize,
+    /// GPU whose copy engine works.
+    executor: usize,
+    kinds: Vec<Kind>,
+    remember: bool,
+    /// Content taken at submission, for pageable sources.
+    taken: Option<Vec<u8>>,
+}
+
+/// Whether the executor reaches a place directly.
+fn direct(driver: &Driver, context: &Context, place: &Place) -> bool {
+    match (place.gpu(), &place.allocation) {
+        (Some(g), Some(a)) => {
+            driver.reaches(context.gpu, g)
+                || (a.kind == MemoryKind::Imported && a.context == context.gpu)
+        }
+        _ => true,
+    }
+}
+
+/// Submits a copy to a stream; the way follows from the places and from what the stream's context may reach.
+pub(crate) fn submit(
+    driver: &'static Driver,
+    stream: &Arc<Stream>,
+    destination: Place,
+    source: Place,
+    len: usize,
+) -> Result<Arc<Op>, Code> {
+    let context = driver.context_of(stream.gpu);
+    for place in [&destination, &source] {
+        if place
+            .allocation
+            .as_ref()
+            .is_some_and(|a| !a.holds(place.addr, len as u64))
+        {
+            return Err(INVALID_VALUE);
+        }
+    }
+    let topology = &driver.world.topology;
+    let rates = &driver.world.scenario.rates;
+    let ipc = source.imported() || destination.imported();
+    let mut lead = rates.copy_ns;
+    let (mechanism, route) = match (source.gpu(), destination.gpu()) {
+        (None, None) => (
+            None,
+            Route {
+                links: Vec::new(),
+                limit: 20.0,
+            },
+        ),
+        (Some(s), None) => (Some(Mechanism::BounceD2h), topology.host_route(s, true)),
+        (None, Some(d)) => (Some(Mechanism::BounceH2d), topology.host_route(d, false)),
+        (Some(s), Some(d)) if s == d => (
+            Some(Mechanism::Own),
+            Route {
+                limit: driver.world.scenario.gpu.memory_gbps,
+                ..topology.peer_route(s, d, Carrier::Copy)
+            },
+        ),
+        (Some(s), Some(d))
+            if direct(driver, context, &source) && direct(driver, context, &destination) =>
+        {
+            let way = if context.gpu == d {
+                Mechanism::CePull
+            } else {
+                Mechanism::CePush
+            };
+            if topology.nvlinks(s, d) > 0 {
+                count_nvlink(driver, (s, d), len as u64);
+            }
+            (Some(way), topology.peer_route(s, d, Carrier::Copy))
+        }
+        (Some(s), Some(d)) => {
+            lead += rates.staged_ns;
+            (Some(Mechanism::Staged), topology.staged_route(s, d))
+        }
+    };
+    let mut kinds = Vec::new();
+    if let Some(mechanism) = mechanism {
+        for (i, fault) in driver
+            .world
+            .concerned(source.gpu(), destination.gpu(), mechanism, ipc)
+        {
+            let place = if destination.gpu().is_some() {
+                &destination
+            } else {
+                &source
+            };
+            let here =
+                place.physical() + len as u64 > fault.min_offset && len as u64 >= fault.min_bytes;
+            if here && driver.world.strikes(i) {
+                kinds.push(fault.kind.clone());
+            }
+        }
+    }
+    if kinds.contains(&Kind::Death) {
+        die();
+    }
+    let slow = kinds.iter().fold(1.0_f64, |s, k| {
+        if let Kind::Slow { factor } = k {
+            s.max(*factor)
+        } else {
+            s
+        }
+    });
+    let hangs = kinds.contains(&Kind::Hang);
+    let work = Work {
+        lead_ns: lead,
+        bytes: len as f64,
+        links: route.links.into_iter().map(|l| (l, 1.0)).collect(),
+        limit: route.limit,
+        at_least_ns: 0,
+        slow,
+    };
+    // Pageable host memory is read before the call returns, as the driver does.
+    let pageable = source.allocation.is_none();
+    // SAFETY: the caller vouches for `len` readable bytes at a host address.
+    let taken = pageable
+        .then(|| unsafe { std::slice::from_raw_parts(source.addr as *const u8, len) }.to_vec());
+    let remember = driver
+        .world
+        .faults
+        .iter()
+        .any(|f| matches!(f.kind, Kind::Stale | Kind::Misrouted { .. }));
+    let to_pageable = destination.allocation.is_none();
+    let plan = Plan {
+        source,
+        destination,
+        len,
+        executor: context.gpu,
+        kinds,
+        remember,
+        taken,
+    };
+    let op = stream.submit(
+        &driver.engine,
+        driver.order(stream),
+        (!hangs).then_some(work),
+        false,
+        Box::new(move |_| plan.perform(driver).map(|()| None)),
+    );
+    if to_pageable {
+        driver.engine.wait_done(&op);
+    }
+    Ok(op)
+}
+
+impl Plan {
+    fn perform(self, driver: &'static Driver) -> Result<(), Code> {
+        let (from, to) = (self.source.addr, self.destination.addr);
+        let pair = self
+            .source
+            .gpu()
+            .zip(self.destination.gpu())
+            .filter(|(s, d)| s != d);
+        let looks_at_peer = self.source.gpu().is_some_and(|g| g != self.executor);
+        if self.kinds.is_empty()
+            && self.taken.is_none()
+            && !self.remember
+            && !(looks_at_peer && driver.world.faults.iter().any(|f| f.kind == Kind::Mirrored))
+        {
+            // SAFETY: both ranges were checked to lie in mappings that the places keep alive, or the caller vouches for
+            // them (host memory).
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, self.len) };
+            return Ok(());
+        }
+        let mut data = match self.taken {
+            Some(ref data) => data.clone(),
+            // SAFETY: checked range of a living mapping, or host memory that the caller vouches for.
+            None => unsafe { std::slice::from_raw_parts(from as *const u8, self.len) }.to_vec(),
+        };
+        if looks_at_peer {
+            mirror(self.executor).overlay(from, &mut data);
+        }
+        let mut before = None;
+        let mut other = None;
+        if let (true, Some(pair)) = (self.remember, pair) {
+            let mut carried = lock(&CARRIED);
+            other = carried
+                .iter()
+                .find(|(p, c)| **p != pair && !c.is_empty())
+                .map(|(_, c)| c.clone());
+            before = carried.insert(pair, data.clone());
+        }
+        // Pieces to write: where and what.
+        let mut pieces: Vec<(u64, Vec<u8>)> = vec![(to, data)];
+        for kind in &self.kinds {
+            match kind {
+                Kind::Zeroed => pieces.iter_mut().for_each(|(_, d)| d.fill(0)),
+                Kind::Ones => pieces.iter_mut().for_each(|(_, d)| d.fill(0xff)),
+                Kind::Dropped => pieces.clear(),
+                Kind::Mirrored => {
+                    // A mirror is what the executor sees of another's memory: a pull has none, its target is its own.
+                    if self.destination.gpu() != Some(self.executor) {
+                        for (at, d) in pieces.drain(..) {
+                            // SAFETY: the destination range was checked.
+                            let under =
+                                unsafe { std::slice::from_raw_parts(at as *const u8, d.len()) }
+                                    .to_vec();
+                            mirror(self.executor).put(at, &d, &under);
+                        }
+                    }
+                }
+                Kind::Stale => {
+                    pieces.clear();
+                    if let Some(mut old) = before.clone() {
+                        old.truncate(self.len);
+                        pieces.push((to, old));
+                    }
+                }
+                Kind::Misrouted { to: None } => {
+                    pieces.clear();
+                    if let Some(mut bytes) = other.clone() {
+                        bytes.truncate(self.len);
+                        pieces.push((to, bytes));
+                    }
+                }
+                Kind::Misrouted { to: Some(gpu) } => {
+                    let all = driver.memory.snapshot();
+                    let target = all
+                        .iter()
+                        .filter(|a| a.gpu == Some(*gpu))
+                        .max_by_key(|a| a.size)
+                        .map(|a| (a.base, a.size));
+                    pieces = match (target, pieces.pop()) {
+                        (Some((base, size)), Some((_, mut d))) => {
+                            d.truncate(size as usize);
+                            vec![(base, d)]
+                        }
+                        _ => Vec::new(),
+                    };
+                }
+                Kind::Spilled { bytes } => {
+                    let room = (self.destination.limit() - (to + self.len as u64)) as usize;
+                    let more = (*bytes).min(room).min(self.len);
+                    if let Some((_, d)) = pieces.first_mut() {
+                        d.extend_from_within(..more);
+                    }
+                }
+                Kind::Shifted { bytes } => {
+                    for (at, d) in &mut pieces {
+                        let k = (*bytes).min(d.len());
+                        *at += k as u64;
+                        d.truncate(d.len() - k);
+                    }
+                }
+                Kind::Flipped { mask, every } => pieces
+                    .iter_mut()
+                    .for_each(|(_, d)| flip(d, 0, *mask, *every)),
+                Kind::Partial { keep, hole } => {
+                    let mut kept = Vec::new();
+                    for (at, d) in pieces.drain(..) {
+                        let cut = (*keep).min(d.len());
+                        kept.push((at, d[..cut].to_vec()));
+                        if left_out(*keep as u64, *keep, *hole)
+                            && *hole > 0
+                            && keep + hole < d.len()
+                        {
+                            kept.push((at + (keep + hole) as u64, d[keep + hole..].to_vec()));
+                        }
+                    }
+                    pieces = kept;
+                }
+                Kind::Slow { .. } | Kind::Refusal { .. } | Kind::Death => {}
+                Kind::Hang => forever(),
+                Kind::Sticky { code } => return Err(*code),
+            }
+        }
+        for (at, d) in pieces {
+            // SAFETY: every piece lies in the checked destination, in room left in its allocation, or in a whole
+            // allocation that the registry holds.
+            unsafe { std::ptr::copy(d.as_ptr(), at as *mut u8, d.len()) };
+        }
+        Ok(())
+    }
+}

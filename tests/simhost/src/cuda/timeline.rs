@@ -1,0 +1,355 @@
+//! Modelled time: when operations would have started and ended on the modelled links.
+//!
+//! Operations are executed by threads as fast as this machine can; *when* they took place is worked out afterwards, by a
+//! small simulation of flows that share links. It runs only as far as a host thread wants to know, so that everything
+//! submitted before takes part in the contention, whatever thread happened to run first. A host thread's own time moves
+//! only when it learns that something ended. Flows of other processes are not seen; their clock is (through the shared
+//! page), so time is monotone across a run.
+use crate::topology::LinkId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const OPEN: u64 = u64::MAX;
+
+/// Start and end of an operation in modelled nanoseconds, once known.
+#[derive(Debug)]
+pub(crate) struct Span {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Span {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: AtomicU64::new(OPEN),
+            end: AtomicU64::new(OPEN),
+        })
+    }
+    pub(crate) fn start(&self) -> Option<u64> {
+        Some(self.start.load(Ordering::SeqCst)).filter(|&v| v != OPEN)
+    }
+    pub(crate) fn end(&self) -> Option<u64> {
+        Some(self.end.load(Ordering::SeqCst)).filter(|&v| v != OPEN)
+    }
+}
+
+/// What an operation asks of the links.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Work {
+    /// Before its first byte.
+    pub(crate) lead_ns: u64,
+    /// Bytes of the flow.
+    pub(crate) bytes: f64,
+    /// Links with the share of the bytes that crosses each.
+    pub(crate) links: Vec<(LinkId, f64)>,
+    /// Bytes per ns it cannot exceed by itself.
+    pub(crate) limit: f64,
+    /// At least so long in all.
+    pub(crate) at_least_ns: u64,
+    /// All rates divided by this.
+    pub(crate) slow: f64,
+}
+
+impl Work {
+    /// Something that takes a fixed time.
+    pub(crate) fn fixed(ns: u64) -> Self {
+        Self {
+            lead_ns: ns,
+            limit: f64::INFINITY,
+            slow: 1.0,
+            ..Self::default()
+        }
+    }
+    fn alone(&self) -> f64 {
+        let flow = if self.bytes > 0.0 && self.limit > 0.0 {
+            self.bytes * self.slow / self.limit
+        } else {
+            0.0
+        };
+        self.lead_ns as f64 + flow
+    }
+}
+
+struct Op {
+    span: Arc<Span>,
+    after: Vec<Arc<Span>>,
+    floor: u64,
+    work: Option<Work>,
+    /// Bytes left, once started; the flow starts at `flows_from`.
+    left: Option<(f64, f64)>,
+}
+
+/// The simulation of one process.
+pub(crate) struct Timeline {
+    now: f64,
+    next: u64,
+    ops: BTreeMap<u64, Op>,
+    capacity: Vec<f64>,
+}
+
+impl Timeline {
+    pub(crate) fn new(capacity: Vec<f64>) -> Self {
+        Self {
+            now: 0.0,
+            next: 0,
+            ops: BTreeMap::new(),
+            capacity,
+        }
+    }
+
+    /// Adds an operation that starts when `after` have ended and not before `floor`. Work may come later.
+    pub(crate) fn submit(
+        &mut self,
+        span: Arc<Span>,
+        after: Vec<Arc<Span>>,
+        floor: u64,
+        work: Option<Work>,
+    ) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.ops.insert(
+            id,
+            Op {
+                span,
+                after,
+                floor,
+                work,
+                left: None,
+            },
+        );
+        id
+    }
+
+    /// States the work of an operation whose extent was not known at submission.
+    pub(crate) fn set_work(&mut self, id: u64, work: Work) {
+        if let Some(op) = self.ops.get_mut(&id) {
+            op.work = Some(work);
+        }
+    }
+
+    /// Start of an operation, if everything before it has ended; works out as much as that needs.
+    pub(crate) fn start_of(&mut self, id: u64) -> Option<u64> {
+        let after: Vec<Arc<Span>> = self.ops.get(&id)?.after.clone();
+        for span in &after {
+            self.resolve(span)?;
+        }
+        let op = self.ops.get(&id)?;
+        Some(
+            after
+                .iter()
+                .filter_map(|s| s.end())
+                .fold(op.floor, u64::max),
+        )
+    }
+
+    /// Runs until the operation has ended; None if something before it has no known work.
+    pub(crate) fn resolve(&mut self, span: &Span) -> Option<u64> {
+        loop {
+            if let Some(end) = span.end() {
+                return Some(end);
+            }
+            if !self.step() {
+                return None;
+            }
+        }
+    }
+
+    /// Advances to the next start or end. False when nothing can move.
+    fn step(&mut self) -> bool {
+        // What could start, and when.
+        let mut next_start: Option<(f64, u64)> = None;
+        for (&id, op) in &self.ops {
+            if op.left.is_none() && op.work.is_some() && op.after.iter().all(|s| s.end().is_some())
+            {
+                let at = op
+                    .after
+                    .iter()
+                    .filter_map(|s| s.end())
+                    .fold(op.floor, u64::max) as f64;
+                if next_start.is_none_or(|(t, _)| at < t) {
+                    next_start = Some((at, id));
+                }
+            }
+        }
+        let mut load = vec![0.0; self.capacity.len()];
+        for op in self.ops.values() {
+            if let (Some((from, left)), Some(work)) = (op.left, &op.work)
+                && from <= self.now
+                && left > 0.0
+            {
+                for &(link, share) in &work.links {
+                    if let Some(l) = load.get_mut(link) {
+                        *l += share;
+                    }
+                }
+            }
+        }
+        // Next moment at which a running operation changes: its flow begins, or it ends.
+        let mut next_change: Option<(f64, u64)> = None;
+        for (&id, op) in &self.ops {
+            let (Some((from, left)), Some(work)) = (op.left, &op.work) else {
+                continue;
+            };
+            let at = if from > self.now || left <= 0.0 {
+                from.max(self.now)
+            } else {
+                self.now + left / self.rate(work, &load)
+            };
+            if next_change.is_none_or(|(t, _)| at < t) {
+                next_change = Some((at, id));
+            }
+        }
+        match (next_start, next_change) {
+            (None, None) => return false,
+            (Some((start, id)), change) if change.is_none_or(|(t, _)| start <= t) => {
+                self.advance(start.max(self.now), &load);
+                self.begin(id, start);
+            }
+            (_, Some((at, id))) => {
+                self.advance(at, &load);
+                let Some(op) = self.ops.get_mut(&id) else {
+                    return false;
+                };
+                let over = op
+                    .left
+                    .is_some_and(|(from, left)| left <= 0.5 && from <= self.now);
+                if over {
+                    let start = op.span.start().unwrap_or(0);
+                    let least = op.work.as_ref().map_or(0, |w| w.at_least_ns);
+                    op.span.end.store(
+                        (self.now.ceil() as u64).max(start + least).max(start),
+                        Ordering::SeqCst,
+                    );
+                    self.ops.remove(&id);
+                } else if let Some((_, left)) = &mut op.left
+                    && *left <= 0.5
+                {
+                    *left = 0.0;
+                }
+            }
+            (Some(_), None) => return false,
+        }
+        true
+    }
+
+    fn rate(&self, work: &Work, load: &[f64]) -> f64 {
+        let shared = work
+            .links
+            .iter()
+            .filter(|(_, share)| *share > 0.0)
+            .filter_map(|&(l, _)| Some(self.capacity.get(l)? / load.get(l)?.max(1e-12)));
+        (shared.fold(work.limit, f64::min) / work.slow.max(1.0)).max(1e-9)
+    }
+
+    fn advance(&mut self, to: f64, load: &[f64]) {
+        let by = to - self.now;
+        if by > 0.0 {
+            let rates: Vec<(u64, f64)> = self
+                .ops
+                .iter()
+                .filter_map(|(&id, op)| match (op.left, &op.work) {
+                    (Some((from, left)), Some(work)) if from <= self.now && left > 0.0 => {
+                        Some((id, self.rate(work, load)))
+                    }
+                    _ => None,
+                })
+                .collect();
+            for (id, rate) in rates {
+                if let Some((_, left)) = self.ops.get_mut(&id).and_then(|op| op.left.as_mut()) {
+                    *left = (*left - by * rate).max(0.0);
+                }
+            }
+            self.now = to;
+        }
+    }
+
+    /// Starts an operation at `start`. One that the simulation has already passed (its extent came late) is taken as
+    /// having run alone up to now.
+    fn begin(&mut self, id: u64, start: f64) {
+        let now = self.now;
+        let Some(op) = self.ops.get_mut(&id) else {
+            return;
+        };
+        let Some(work) = &op.work else { return };
+        op.span.start.store(start as u64, Ordering::SeqCst);
+        let alone = work.alone().max(work.at_least_ns as f64);
+        if start + alone <= now {
+            op.span
+                .end
+                .store((start + alone).ceil() as u64, Ordering::SeqCst);
+            self.ops.remove(&id);
+            return;
+        }
+        let from = start + work.lead_ns as f64;
+        let gone = if now > from && work.limit > 0.0 {
+            (now - from) * work.limit / work.slow.max(1.0)
+        } else {
+            0.0
+        };
+        op.left = Some((from, (work.bytes - gone).max(0.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(bytes: f64, links: &[LinkId], limit: f64) -> Work {
+        Work {
+            bytes,
+            links: links.iter().map(|&l| (l, 1.0)).collect(),
+            limit,
+            slow: 1.0,
+            ..Work::default()
+        }
+    }
+
+    #[test]
+    fn flows_share_a_link_and_take_turns_in_a_stream() {
+        let mut t = Timeline::new(vec![10.0, 10.0]);
+        let (a, b, c) = (Span::new(), Span::new(), Span::new());
+        t.submit(a.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
+        t.submit(b.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
+        t.submit(
+            c.clone(),
+            vec![a.clone()],
+            0,
+            Some(flow(1000.0, &[1], 10.0)),
+        );
+        assert_eq!(t.resolve(&a), Some(200));
+        assert_eq!(t.resolve(&b), Some(200));
+        assert_eq!(t.resolve(&c), Some(300));
+        assert_eq!(c.start(), Some(200));
+    }
+
+    #[test]
+    fn unknown_work_blocks_only_what_follows() {
+        let mut t = Timeline::new(vec![10.0]);
+        let (kernel, after, other) = (Span::new(), Span::new(), Span::new());
+        let id = t.submit(kernel.clone(), vec![], 0, None);
+        t.submit(after.clone(), vec![kernel.clone()], 0, Some(Work::fixed(5)));
+        t.submit(other.clone(), vec![], 0, Some(flow(500.0, &[0], 10.0)));
+        assert_eq!(t.resolve(&other), Some(50));
+        assert_eq!(t.resolve(&after), None);
+        t.set_work(id, Work::fixed(20));
+        assert_eq!(t.resolve(&after), Some(25));
+    }
+
+    #[test]
+    fn a_slow_fault_divides_the_rate_and_lead_time_counts() {
+        let mut t = Timeline::new(vec![10.0]);
+        let a = Span::new();
+        t.submit(
+            a.clone(),
+            vec![],
+            7,
+            Some(Work {
+                slow: 4.0,
+                lead_ns: 100,
+                ..flow(1000.0, &[0], 10.0)
+            }),
+        );
+        assert_eq!(t.resolve(&a), Some(7 + 100 + 400));
+    }
+}

@@ -1,0 +1,9 @@
+//! What a scenario is: one TOML file that states a host, what its drivers claim of it, and what is wrong with it.
+pub mod fault;
+pub mod pci;
+pub mod shipped;
+pub mod spec;
+
+pub use fault::{Fault, Kind, Mechanism, Occurrence};
+pub use pci::PciAddress;
+pub use spec::{Error, Scenario};
