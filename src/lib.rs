@@ -16,8 +16,10 @@
 //! | 2 | [`probe`] | from a snapshot to records |
 //! | 3 | [`diagnose`] | from records to findings and a verdict |
 //! | 3 | [`render`] | from a report to bytes |
+//! | 4 | [`cli`] | commands and exit codes |
 
 pub mod child;
+pub mod cli;
 pub mod collect;
 pub mod diagnose;
 pub mod ffi;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The thin binary: everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    peerproof::cli::main()
+}

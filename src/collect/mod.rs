@@ -7,6 +7,7 @@ pub mod nvml;
 pub mod observe;
 pub mod pci_config;
 pub mod processors;
+pub mod session;
 pub mod sysfs;
 pub mod system;
 

@@ -63,3 +63,16 @@ extern "C" fn on_interrupt(_: libc::c_int) {
 pub fn interrupted() -> bool {
     INTERRUPTS.load(std::sync::atomic::Ordering::SeqCst) > 0
 }
+
+/// Columns of the terminal on standard output; `None` when it is none.
+pub fn terminal_width() -> Option<usize> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: TIOCGWINSZ fills the struct behind a pointer to a live local, or answers an error.
+    let answered = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) } == 0;
+    (answered && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}

@@ -40,7 +40,8 @@ pub struct Hooks<'a> {
     /// Called when a phase begins: name, cases in it.
     pub phase: &'a mut dyn FnMut(&str, usize),
     /// Asks the observer, if there is one.
-    pub observe: &'a mut dyn FnMut(&str) -> Option<Observation>,
+    /// It is told this run's worker processes, so that they do not count as foreign.
+    pub observe: &'a mut dyn FnMut(&str, &[u32]) -> Option<Observation>,
 }
 
 /// All that a run brought.
@@ -136,6 +137,8 @@ pub struct Pool<'a> {
     generation: u8,
     factor: u32,
     quarantined: BTreeSet<u32>,
+    /// All workers of the run, ended ones too.
+    pids: Vec<u32>,
 }
 
 /// A worker and what it said when it opened.
@@ -167,6 +170,7 @@ impl<'a> Pool<'a> {
             generation: 0,
             factor: 1,
             quarantined: BTreeSet::new(),
+            pids: Vec::new(),
         }
     }
 
@@ -183,6 +187,7 @@ impl<'a> Pool<'a> {
             .collect();
         let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
             .map_err(|error| error.to_string())?;
+        self.pids.push(child.pid());
         let (run, generation, layout) = (self.run, self.generation, self.plan.layout);
         let open = Request::Open(Open {
             gpus,
@@ -351,7 +356,7 @@ impl Supervisor<'_, '_> {
     }
 
     fn observe(&mut self, moment: &str) {
-        if let Some(observation) = (self.hooks.observe)(moment) {
+        if let Some(observation) = (self.hooks.observe)(moment, &self.pool.pids) {
             self.results.observations.push(observation);
         }
     }
@@ -570,7 +575,7 @@ impl Supervisor<'_, '_> {
         for _ in 0..3 {
             // NVML's utilisation covers up to the last second.
             std::thread::sleep(Duration::from_millis(600));
-            let Some(observation) = (self.hooks.observe)("after a hang") else {
+            let Some(observation) = (self.hooks.observe)("after a hang", &self.pool.pids) else {
                 return;
             };
             let touched = self

@@ -1,0 +1,46 @@
+//! `peerproof list`.
+
+use super::{console, exit::Stop};
+use crate::{
+    diagnose,
+    probe::{alone, mechanism},
+    profile::Profiles,
+};
+
+pub(super) fn run() -> Result<u8, Stop> {
+    let profiles = Profiles::embedded().map_err(|error| Stop::failed(&error.to_string()))?;
+    console::print(|out| {
+        writeln!(out, "mechanisms (qualify --mechanism)")?;
+        for (id, title) in alone::ROSTER {
+            writeln!(out, "  {id:<24} alone   {title}")?;
+        }
+        for mechanism in mechanism::ROSTER {
+            let rung = mechanism
+                .rung()
+                .number()
+                .map_or(String::new(), |n| format!("rung {n}"));
+            writeln!(
+                out,
+                "  {:<24} {rung:<7} {}",
+                mechanism.id(),
+                mechanism.title()
+            )?;
+        }
+        writeln!(out, "causes (docs/causes)")?;
+        for cause in diagnose::ROSTER {
+            writeln!(out, "  {:<24} {}", cause.id, cause.title)?;
+        }
+        writeln!(out, "engines (recommend --engine)")?;
+        for engine in &profiles.engines {
+            writeln!(out, "  {:<24} {}", engine.id, engine.name)?;
+        }
+        writeln!(out, "models (recommend --model)")?;
+        for model in &profiles.models {
+            let hidden = model
+                .hidden
+                .map_or("hidden size unknown".to_string(), |h| format!("hidden {h}"));
+            writeln!(out, "  {:<44} {hidden}", model.id)?;
+        }
+        Ok(())
+    })
+}

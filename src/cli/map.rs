@@ -1,0 +1,65 @@
+//! `peerproof map`.
+
+use super::{Surroundings, console, exit::Stop, host};
+use crate::{collect::import, model::snapshot::Snapshot, render};
+use std::{io::Read, path::PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Read a file instead of this host: a peerproof report, hwloc XML (1.x to 3.x), NCCL topology XML, or pasted
+    /// `nvidia-smi topo -m`; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Print the snapshot as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
+    let snapshot = match &options.from {
+        Some(path) => import_file(path)?,
+        None => host::read(surroundings)?.1,
+    };
+    if options.json {
+        return console::print(|out| {
+            serde_json::to_writer_pretty(&mut *out, &snapshot)?;
+            writeln!(out)
+        });
+    }
+    if options.from.is_none() {
+        host::require_gpu(&snapshot)?;
+    }
+    console::print(|out| render::map::write(&snapshot, &surroundings.console.options, out))
+}
+
+/// Largest file that is read at all: a snapshot is text of kilobytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads any file that `map` understands.
+pub(super) fn import_file(path: &PathBuf) -> Result<Snapshot, Stop> {
+    let (name, bytes) = read_file(path)?;
+    import::read(&name, &bytes).map_err(|error| Stop::usage(error.to_string()))
+}
+
+/// A whole file, or standard input for `-`, with a bound.
+pub(super) fn read_file(path: &PathBuf) -> Result<(String, Vec<u8>), Stop> {
+    let name = path.to_string_lossy().into_owned();
+    let fail = |error: std::io::Error| Stop::usage(format!("failed to read {name}: {error}"));
+    let mut bytes = Vec::new();
+    let read = if name == "-" {
+        std::io::stdin()
+            .lock()
+            .take(MOST_BYTES + 1)
+            .read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(fail)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(Stop::usage(format!(
+            "{name} is larger than {} MiB: this is no topology file",
+            MOST_BYTES >> 20
+        )));
+    }
+    Ok((name, bytes))
+}

@@ -1,0 +1,154 @@
+//! The command line: what people type, and which exit code they get. The only floor that prints or reads the
+//! environment of the operator.
+
+mod bench;
+mod console;
+mod demo;
+mod exit;
+mod host;
+mod list;
+mod map;
+mod qualify;
+mod recommend;
+mod selftest;
+
+use crate::{collect, ffi::process, probe, render};
+use clap::{Parser, Subcommand};
+use std::{path::PathBuf, process::ExitCode};
+
+/// Proves, for every ordered pair of GPUs of a host, that the bytes the owner holds are the bytes the writer sent; says
+/// why where they are not, and what a serving engine should be launched with.
+#[derive(Debug, Parser)]
+#[command(
+    name = "peerproof",
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 pass, 1 warn, 2 fail, 3 inconclusive or nothing tested, 64 usage, 70 peerproof itself failed.\n\
+                  \n\
+                  Examples:\n  \
+                  peerproof qualify                     test this host, write a report file\n  \
+                  peerproof map                         what joins the GPUs, without testing\n  \
+                  peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
+                  peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
+                  peerproof demo                        a simulated host, no GPU needed"
+)]
+struct Arguments {
+    /// Read /sys, /proc, the kernel log and hwloc from below this folder (simulated hosts).
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// When to use colour: auto (a terminal, and NO_COLOR unset), always or never.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN"
+    )]
+    color: console::Color,
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Test this host: every GPU alone, then every ordered pair, rung by rung; verdict, report file, exit code.
+    Qualify(qualify::Options),
+    /// Show what joins the GPUs of this host or of a file: tree, matrix, islands, fabric class. Tests nothing.
+    Map(map::Options),
+    /// Plant every kind of wrong data on one GPU and see that the checker finds and names it.
+    Selftest(selftest::Options),
+    /// Measure the kernels against a plain device copy, and the host link, on one GPU.
+    Bench(bench::Options),
+    /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
+    Recommend(recommend::Options),
+    /// List what peerproof knows: mechanisms, causes, engines, models.
+    List,
+    /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
+    Demo(demo::Options),
+    /// Print the JSON Schema of the report.
+    #[command(hide = true)]
+    Schema,
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::supervisor::WORKER)]
+    Worker,
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = collect::session::COLLECTOR)]
+    Collector,
+}
+
+/// What a command needs from its surroundings.
+struct Surroundings {
+    roots: collect::live::Roots,
+    console: console::Console,
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    process::default_sigpipe();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let asked = !error.use_stderr();
+            // Nothing to do about a closed standard error.
+            let _ = error.print();
+            return if asked {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(exit::USAGE)
+            };
+        }
+    };
+    match std::panic::catch_unwind(|| run(arguments)) {
+        Ok(code) => ExitCode::from(code),
+        Err(_) => {
+            console::complain(
+                "this is a defect of peerproof, not of the host; nothing was concluded",
+            );
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> u8 {
+    let surroundings = Surroundings {
+        roots: collect::live::Roots {
+            root: arguments.root,
+        },
+        console: console::Console::new(arguments.color),
+    };
+    let result = match arguments.command {
+        Command::Qualify(options) => qualify::run(&surroundings, &options),
+        Command::Map(options) => map::run(&surroundings, &options),
+        Command::Selftest(options) => selftest::run(&surroundings, &options),
+        Command::Bench(options) => bench::run(&surroundings, &options),
+        Command::Recommend(options) => recommend::run(&surroundings, &options),
+        Command::List => list::run(),
+        Command::Demo(options) => demo::run(&options),
+        Command::Schema => console::print(|out| {
+            serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
+            writeln!(out)
+        }),
+        Command::Worker => protocol(probe::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::Collector => protocol(collect::session::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+    };
+    match result {
+        Ok(code) => code,
+        Err(stop) => {
+            console::complain(&stop.message);
+            stop.code
+        }
+    }
+}
+
+fn protocol(served: std::io::Result<()>) -> Result<u8, exit::Stop> {
+    served
+        .map(|()| 0)
+        .map_err(|error| exit::Stop::failed(&error.to_string()))
+}

@@ -1,0 +1,320 @@
+//! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
+
+use super::{Surroundings, console, exit::Stop, host};
+use crate::{
+    collect::session::Session,
+    diagnose,
+    gpu::kernels,
+    model::{
+        case::Record,
+        pair::GpuIndex,
+        report::{Coverage, Grading, Report, SCHEMA_VERSION, Verdict},
+        snapshot::{Authenticity, Snapshot},
+    },
+    probe::{plan, supervisor},
+    render::{
+        json,
+        terminal::{self, Closing, Saved},
+    },
+};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    gpus: Option<Vec<String>>,
+    /// Pairs to test, separated by commas: 2>5 for one direction, 2-5 for both. All when not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pairs: Option<Vec<String>>,
+    /// Mechanisms to test, separated by commas (`peerproof list` has them). All when not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    mechanism: Option<Vec<String>>,
+    /// Test GPUs that other processes use, too. Their numbers will suffer, and so may ours.
+    #[arg(long)]
+    force_busy: bool,
+    /// Report file; peerproof-HOST-UTC.json in the current folder when not given.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_file")]
+    out: Option<PathBuf>,
+    /// Write no report file.
+    #[arg(long)]
+    no_file: bool,
+    /// Print the report as JSON instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Show where the time went.
+    #[arg(long)]
+    timings: bool,
+}
+
+pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
+    let started = Instant::now();
+    let started_at = jiff::Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string();
+    let (mut session, snapshot) = host::read(surroundings)?;
+    host::require_gpu(&snapshot)?;
+    let collected_ms = started.elapsed().as_secs_f64() * 1e3;
+    let (selection, mut left_out) = select(&snapshot, options)?;
+    crate::ffi::process::catch_interrupts();
+    let mut plan = plan::build(&snapshot, &selection);
+    left_out.append(&mut plan.left_out);
+
+    let path = destination(options, &snapshot, &started_at);
+    let mut journal = Journal::open(path.as_deref(), &snapshot, &started_at);
+    let results = probe(surroundings, &mut session, &snapshot, &plan, &mut journal);
+    drop(session);
+
+    let mut report = Report {
+        schema_version: SCHEMA_VERSION,
+        tool_version: env!("CARGO_PKG_VERSION").to_string(),
+        kernels_sha256: kernels::sha256(),
+        authenticity: mark(snapshot.authenticity, results.authenticity),
+        started_at,
+        took_ms: started.elapsed().as_secs_f64() * 1e3,
+        arguments: std::env::args().skip(1).collect(),
+        tested_gpus: plan.gpus.clone(),
+        records: results.records,
+        observations: results.observations,
+        selftest: results.selftest,
+        coverage: Coverage::default(),
+        findings: Vec::new(),
+        consumers: Vec::new(),
+        recommendations: Vec::new(),
+        verdict: Verdict {
+            grading: Grading::Inconclusive,
+            headline: String::new(),
+            cause: String::new(),
+            next: String::new(),
+            worst_pair: None,
+        },
+        timings_ms: results.timings_ms,
+        worker_environment: results.worker_environment,
+        interrupted: results.interrupted,
+        snapshot,
+    };
+    report.snapshot.authenticity = report.authenticity;
+    report
+        .timings_ms
+        .insert(0, ("reading the host".to_string(), collected_ms));
+    derive(&mut report, &left_out);
+    let saved = save(&report, path.as_deref(), journal);
+    if let Saved::Failed(why) = &saved {
+        console::complain(&format!("no report file: {why}"));
+    }
+    if options.json {
+        console::print(|out| json::write(&report, out))?;
+    } else {
+        let closing = Closing {
+            timings: options.timings,
+            saved,
+        };
+        console::print(|out| {
+            terminal::write(&report, &closing, &surroundings.console.options, out)
+        })?;
+    }
+    Ok(report.verdict.grading.exit_code())
+}
+
+/// Which GPUs, pairs and mechanisms; and what is thereby left out.
+fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Vec<String>), Stop> {
+    let chosen = host::choose_gpus(snapshot, options.gpus.as_deref())?;
+    let mut left_out: Vec<String> = (0..snapshot.gpus.len() as u32)
+        .filter(|gpu| !chosen.contains(gpu))
+        .map(|gpu| format!("GPU{gpu}: not chosen by --gpus"))
+        .collect();
+    let (gpus, mut busy) = host::leave_out_busy(snapshot, chosen, options.force_busy);
+    left_out.append(&mut busy);
+    let pairs = options
+        .pairs
+        .as_ref()
+        .map(|list| host::choose_pairs(&gpus, list))
+        .transpose()?;
+    if let Some(unknown) = options
+        .mechanism
+        .iter()
+        .flatten()
+        .find(|id| !supervisor::mechanism_ids().contains(&id.as_str()))
+    {
+        let known = supervisor::mechanism_ids().join(", ");
+        return Err(Stop::usage(format!(
+            "--mechanism: no mechanism '{unknown}'; there are {known}"
+        )));
+    }
+    let mechanisms = options.mechanism.clone();
+    Ok((
+        plan::Selection {
+            gpus,
+            pairs,
+            mechanisms,
+        },
+        left_out,
+    ))
+}
+
+/// The stronger of two marks: nothing clears one.
+fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
+    match (one, other) {
+        (Authenticity::Hardware, other) => other,
+        (one, _) => one,
+    }
+}
+
+fn probe(
+    surroundings: &Surroundings,
+    session: &mut Session,
+    snapshot: &Snapshot,
+    plan: &plan::Plan,
+    journal: &mut Journal,
+) -> supervisor::Results {
+    let console = &surroundings.console;
+    let total = plan.cases().count();
+    let mut done = 0;
+    let phase_name = std::cell::RefCell::new(String::new());
+    let results = supervisor::run(
+        snapshot,
+        plan,
+        supervisor::Hooks {
+            record: &mut |record| {
+                done += 1;
+                journal.write(record);
+                console.progress(&format!("{}: case {done} of {total}", phase_name.borrow()));
+            },
+            phase: &mut |name, _| {
+                *phase_name.borrow_mut() = name.to_string();
+                console.progress(&format!("{name}: case {done} of {total}"));
+            },
+            observe: &mut |moment, ours| session.observe(moment, ours),
+        },
+    );
+    console.quiet();
+    results
+}
+
+/// Recomputes all that follows from snapshot and records.
+pub(super) fn derive(report: &mut Report, left_out: &[String]) {
+    let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
+    let evidence = diagnose::Evidence {
+        snapshot: &report.snapshot,
+        records: &report.records,
+        observations: &report.observations,
+    };
+    let coverage = diagnose::coverage(&report.records, left_out);
+    let findings = diagnose::findings(&evidence);
+    let consumers = diagnose::consumers(&evidence, &group);
+    let verdict = diagnose::verdict(
+        &evidence,
+        &coverage,
+        report.selftest.as_ref(),
+        &findings,
+        &consumers,
+    );
+    let recommendations = super::recommend::for_report(&evidence, &consumers, &group);
+    report.coverage = coverage;
+    report.findings = findings;
+    report.consumers = consumers;
+    report.verdict = verdict;
+    report.recommendations = recommendations;
+}
+
+/// Where the report goes.
+fn destination(options: &Options, snapshot: &Snapshot, started_at: &str) -> Option<PathBuf> {
+    if options.no_file {
+        return None;
+    }
+    if let Some(out) = &options.out {
+        return Some(out.clone());
+    }
+    let host = snapshot.host.name.known().map_or("host", String::as_str);
+    let host: String = host
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
+        .collect();
+    let stamp: String = started_at
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric())
+        .collect();
+    Some(PathBuf::from(format!("peerproof-{host}-{stamp}.json")))
+}
+
+/// Rows as they come, beside the report to be: what is left of a run that was killed.
+struct Journal {
+    file: Option<(std::fs::File, PathBuf)>,
+    failed: Option<String>,
+}
+
+impl Journal {
+    fn open(report: Option<&Path>, snapshot: &Snapshot, started_at: &str) -> Journal {
+        let Some(report) = report else {
+            return Journal {
+                file: None,
+                failed: None,
+            };
+        };
+        let path = report.with_extension("journal");
+        let head = json::JournalHead {
+            schema_version: SCHEMA_VERSION,
+            tool_version: env!("CARGO_PKG_VERSION").to_string(),
+            kernels_sha256: kernels::sha256(),
+            authenticity: snapshot.authenticity,
+            started_at: started_at.to_string(),
+            snapshot: snapshot.clone(),
+        };
+        let opened = std::fs::File::create(&path)
+            .and_then(|mut file| json::write_journal_head(&head, &mut file).map(|()| file));
+        match opened {
+            Ok(file) => Journal {
+                file: Some((file, path)),
+                failed: None,
+            },
+            Err(error) => Journal {
+                file: None,
+                failed: Some(format!("{}: {error}", path.display())),
+            },
+        }
+    }
+
+    fn write(&mut self, record: &Record) {
+        if let Some((file, path)) = &mut self.file
+            && let Err(error) = json::write_journal_record(record, file)
+        {
+            self.failed = Some(format!("{}: {error}", path.display()));
+            self.file = None;
+        }
+    }
+}
+
+/// Writes the report beside its name and renames it into place; the journal has then done its work.
+fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
+    let Some(path) = path else {
+        return Saved::NotAsked;
+    };
+    let draft = path.with_extension("json.part");
+    let written = std::fs::File::create(&draft).and_then(|file| {
+        let mut out = std::io::BufWriter::new(file);
+        json::write(report, &mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    match written {
+        Ok(()) => {
+            if let Some((_, journal)) = journal.file {
+                // The report holds every row of it.
+                let _ = std::fs::remove_file(journal);
+            }
+            Saved::To(path.display().to_string())
+        }
+        Err(error) => {
+            let _ = std::fs::remove_file(&draft);
+            let also = journal
+                .failed
+                .map_or(String::new(), |why| format!("; journal: {why}"));
+            Saved::Failed(format!("{}: {error}{also}", path.display()))
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The collector worker: NVML and hwloc can block for minutes, so the parent asks them through a process under a
+//! deadline. It stays open as observer for as long as the parent wants. Both ends of its protocol are here.
+
+use super::{
+    live::{self, Roots},
+    observe::Observer,
+};
+use crate::{
+    child::{Child, ReceiveError},
+    model::snapshot::{Observation, Snapshot},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{BufRead, Write},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// Hidden subcommand of the collector.
+pub const COLLECTOR: &str = "collector";
+/// A first answer: NVML's initialisation starts every GPU of the host where persistence mode is off.
+const COLLECT_LIMIT: Duration = Duration::from_secs(120);
+/// A look at counters.
+const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
+/// hwloc components that call GPU drivers themselves; ours are the only calls wanted.
+const HWLOC_COMPONENTS: &str = "-cuda,-nvml,-opencl,-gl,-rsmi,-levelzero";
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Ask {
+    Collect { root: Option<PathBuf> },
+    Observe { moment: String, ours: Vec<u32> },
+}
+
+/// The parent's end.
+pub struct Session {
+    child: Option<Child>,
+}
+
+impl Session {
+    /// Starts the collector and reads the host.
+    ///
+    /// # Errors
+    /// One sentence: the collector could not start, died or did not answer in time.
+    pub fn start(roots: &Roots) -> Result<(Session, Snapshot), String> {
+        let environment = [
+            (
+                "HWLOC_COMPONENTS".to_string(),
+                Some(HWLOC_COMPONENTS.to_string()),
+            ),
+            // A topology file of the operator's would stand in for this host.
+            ("HWLOC_XMLFILE".to_string(), None),
+            ("HWLOC_SYNTHETIC".to_string(), None),
+        ];
+        let mut child =
+            Child::spawn(&[COLLECTOR.to_string()], &environment).map_err(|e| e.to_string())?;
+        let ask = Ask::Collect {
+            root: roots.root.clone(),
+        };
+        child.send(&ask).map_err(|e| e.to_string())?;
+        let snapshot = child
+            .receive(Instant::now() + COLLECT_LIMIT)
+            .map_err(|error| match error {
+                ReceiveError::TimedOut => format!(
+                    "NVML, hwloc or /sys did not answer within {} s: the driver may be stuck (see 'dmesg')",
+                    COLLECT_LIMIT.as_secs()
+                ),
+                other => format!("the host could not be read: {other}"),
+            })?;
+        Ok((Session { child: Some(child) }, snapshot))
+    }
+
+    /// Looks at the counters of all GPUs; nothing when the observer has gone.
+    pub fn observe(&mut self, moment: &str, ours: &[u32]) -> Option<Observation> {
+        let child = self.child.as_mut()?;
+        let ask = Ask::Observe {
+            moment: moment.to_string(),
+            ours: ours.to_vec(),
+        };
+        let seen = child
+            .send(&ask)
+            .and_then(|()| child.receive(Instant::now() + OBSERVE_LIMIT));
+        match seen {
+            Ok(observation) => Some(observation),
+            Err(ReceiveError::Interrupted) => None,
+            Err(_) => {
+                // Out of step or stuck: an answer that comes later must not be taken for another question's.
+                self.child.take().map(Child::kill);
+                None
+            }
+        }
+    }
+}
+
+/// The collector's end: answers until its input closes.
+///
+/// # Errors
+/// Those of the input.
+pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+    let mut observer: Option<Observer> = None;
+    let mut reply = |line: serde_json::Result<String>| -> std::io::Result<()> {
+        writeln!(output, "{}", line?)?;
+        output.flush()
+    };
+    for line in input.lines() {
+        match serde_json::from_str::<Ask>(&line?)? {
+            Ask::Collect { root } => {
+                let (snapshot, opened) = live::collect_and_observe(&Roots { root });
+                observer = Some(opened);
+                reply(serde_json::to_string(&snapshot))?;
+            }
+            Ask::Observe { moment, ours } => {
+                let nothing = Observation {
+                    moment: moment.clone(),
+                    gpus: Vec::new(),
+                };
+                let seen = observer
+                    .as_ref()
+                    .map_or(nothing, |o| o.observe(&moment, &ours));
+                reply(serde_json::to_string(&seen))?;
+            }
+        }
+    }
+    Ok(())
+}
