@@ -6,5 +6,7 @@
 //! | floor | module | knows |
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
+//! | 2 | [`collect`] | this host or a file, as a snapshot |
 
+pub mod collect;
 pub mod model;
