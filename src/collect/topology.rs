@@ -63,7 +63,6 @@ pub fn join(snapshot: &mut Snapshot) {
             far_sys += 1;
         }
         let link = links.get(pair).copied().unwrap_or_default();
-        // A bound (NODE for want of host bridges) gives way to what NVML states.
         let (pcie, bridges, grade) = match (chain, claim) {
             (Some(seen), claim) if seen.exact || claim.is_none() => {
                 let grade = if seen.exact {
@@ -169,7 +168,8 @@ impl<'s> End<'s> {
 struct Seen {
     path: PathType,
     bridges: Vec<PciAddress>,
-    /// False for a bound: the host bridges are not in the input, so PHB and NODE look alike.
+    /// False for what follows from places alone: no bridge chains, or no host bridges so that PHB and NODE look alike.
+    /// What NVML states of the pair then counts for more.
     exact: bool,
 }
 
@@ -233,13 +233,13 @@ fn between(a: &End<'_>, b: &End<'_>, ports: &BTreeMap<PciAddress, BridgePort>) -
         };
     }
     match (a.numa, b.numa) {
-        (Some(x), Some(y)) if x != y => return plain(PathType::Sys, true),
-        (Some(_), Some(_)) if same_root == Some(false) => return plain(PathType::Node, true),
+        (Some(x), Some(y)) if x != y => return plain(PathType::Sys, chains),
+        (Some(_), Some(_)) if same_root == Some(false) => return plain(PathType::Node, chains),
         (Some(_), Some(_)) if chains => return plain(PathType::Node, false),
         _ => {}
     }
     match (a.package, b.package) {
-        (Some(x), Some(y)) if x != y => plain(PathType::Sys, true),
+        (Some(x), Some(y)) if x != y => plain(PathType::Sys, chains),
         _ => None,
     }
 }

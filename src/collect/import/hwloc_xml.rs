@@ -53,7 +53,7 @@ struct Reader<'x, 'a> {
     foreign: BTreeMap<(u16, u16), u32>,
     gaps: usize,
     seen: BTreeSet<PciAddress>,
-    /// Node masks of packages, in the order of `snapshot.packages`.
+    /// Packages that hold a NUMA node.
     package_of_numa: BTreeMap<u32, BTreeSet<u32>>,
 }
 
@@ -279,14 +279,12 @@ impl Reader<'_, '_> {
                 [only] => Some(*only),
                 _ => None,
             };
-            if place.package.is_none() {
-                let packages: BTreeSet<u32> = nodes
-                    .iter()
-                    .flat_map(|n| self.package_of_numa.get(n).into_iter().flatten().copied())
-                    .collect();
-                if packages.len() == 1 {
-                    place.package = packages.first().copied();
-                }
+            let packages: BTreeSet<u32> = nodes
+                .iter()
+                .flat_map(|n| self.package_of_numa.get(n).into_iter().flatten().copied())
+                .collect();
+            if packages.len() == 1 && kind(node) != "Package" {
+                place.package = packages.first().copied();
             }
         }
         if let [only] = self.snapshot.packages.as_slice() {

@@ -38,6 +38,12 @@ pub(super) fn read(file: &str, text: &str) -> Result<Snapshot, ImportError> {
     let report: Report =
         serde_json::from_str(text).map_err(|e| place(&e, "not a whole peerproof report"))?;
     let mut snapshot = report.snapshot;
+    fits(&snapshot).map_err(|what| {
+        ImportError::whole(
+            file,
+            format!("not a whole peerproof report: {what}; was it edited?"),
+        )
+    })?;
     // What stood below the driver is said twice in a report; the worse of the two counts.
     snapshot.authenticity = match (snapshot.authenticity, report.authenticity) {
         (crate::model::snapshot::Authenticity::Hardware, other) => other,
@@ -48,4 +54,31 @@ pub(super) fn read(file: &str, text: &str) -> Result<Snapshot, ImportError> {
         file: file.to_string(),
     };
     Ok(snapshot)
+}
+
+/// Tables and indices that do not fit the list of GPUs would mislead all that follows.
+fn fits(snapshot: &Snapshot) -> Result<(), String> {
+    let gpus = snapshot.gpus.len();
+    let tables = [
+        ("claims", snapshot.claims.count()),
+        ("paths", snapshot.topology.pairs.count()),
+    ];
+    for (name, count) in tables {
+        if count as usize != gpus {
+            return Err(format!(
+                "the table of {name} is for {count} GPUs, the list has {gpus}"
+            ));
+        }
+    }
+    let mut members = snapshot.topology.islands.iter().flat_map(|i| &i.gpus);
+    if let Some(stray) = members.find(|g| g.at() >= gpus) {
+        return Err(format!("an island names GPU {stray}, the list has {gpus}"));
+    }
+    match snapshot.nics.iter().find(|n| n.to_gpus.len() > gpus) {
+        Some(nic) => Err(format!(
+            "NIC {:?} has distances to more GPUs than there are",
+            nic.name
+        )),
+        None => Ok(()),
+    }
 }

@@ -96,10 +96,13 @@ pub(super) fn tables(file: &str, text: &str) -> Result<Vec<Table>, ImportError> 
             continue;
         }
         let named = |p: &Pending<'_>| p.columns.iter().any(|c| c == first.text);
-        let is_row = words
+        // A garbled cell is an error in a row, and a row shows by its X; other text may begin with GPU0 too.
+        let like_cells = words
             .get(1)
             .is_none_or(|w| cells(w.text).is_some() || cut_cell(w.text))
-            && (gpu_number(first.text).is_some() || open.as_ref().is_some_and(named));
+            || words.iter().any(|w| w.text == "X");
+        let is_row =
+            like_cells && (gpu_number(first.text).is_some() || open.as_ref().is_some_and(named));
         if is_row {
             let again = open.as_ref().is_some_and(|p| {
                 p.rows

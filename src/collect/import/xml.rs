@@ -30,6 +30,13 @@ impl<'a> Xml<'a> {
             Ok(document) => Ok(Xml { file, document }),
             Err(error) => {
                 let place = error.pos();
+                let (row, col) = match error {
+                    // The crate has no place for these; what is missing is missing at the end.
+                    roxmltree::Error::UnexpectedEndOfStream
+                    | roxmltree::Error::UnclosedRootNode
+                    | roxmltree::Error::NoRootNode => place_of(text, text.len()),
+                    _ => (place.row, place.col),
+                };
                 let mut words = error.to_string();
                 // The crate appends its own place to most messages; ours stands in front.
                 if let Some(cut) = words.rfind(" at ") {
@@ -37,8 +44,8 @@ impl<'a> Xml<'a> {
                 }
                 Err(ImportError::at(
                     file,
-                    place.row,
-                    place.col,
+                    row,
+                    col,
                     format!("not well-formed XML: {words}; was the file cut short or edited?"),
                 ))
             }

@@ -263,6 +263,20 @@ fn list_against_table(
 /// What the parts have that the input does not show.
 fn unseen(snapshot: &Snapshot, links: &Links) -> Vec<String> {
     let mut notes = Vec::new();
+    let bare = snapshot.gpus.iter().filter(|g| {
+        let module = g.identity.known().copied().and_then(chips::part);
+        module.is_some_and(|p| p.form == NvLinkForm::Module)
+            && g.nvlinks
+                .known()
+                .is_some_and(|l| !l.iter().any(|l| l.active))
+    });
+    let bare: Vec<&str> = bare.map(|g| g.label.as_str()).collect();
+    if links.count() > 1 && !bare.is_empty() {
+        notes.push(format!(
+            "{} are modules made for NVLink but show no active NVLink: down, disabled or hidden by a hypervisor",
+            bare.join(", ")
+        ));
+    }
     if links.count() < 2 || links.iter().all(|(_, l)| l.known) {
         return notes;
     }
