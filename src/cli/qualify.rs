@@ -65,7 +65,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     left_out.append(&mut plan.left_out);
 
     let path = destination(options, &snapshot, &started_at);
-    let mut journal = Journal::open(path.as_deref(), &snapshot, &started_at);
+    let mut journal = Journal::open(path.as_deref(), &snapshot, &plan.gpus, &started_at);
     let results = probe(surroundings, &mut session, &snapshot, &plan, &mut journal);
     drop(session);
 
@@ -173,20 +173,24 @@ fn probe(
 ) -> supervisor::Results {
     let console = &surroundings.console;
     let total = plan.cases().count();
-    let mut done = 0;
+    let done = std::cell::Cell::new(0);
     let phase_name = std::cell::RefCell::new(String::new());
     let results = supervisor::run(
         snapshot,
         plan,
         supervisor::Hooks {
             record: &mut |record| {
-                done += 1;
+                done.set(done.get() + 1);
                 journal.write(record);
-                console.progress(&format!("{}: case {done} of {total}", phase_name.borrow()));
+                console.progress(&format!(
+                    "{}: case {} of {total}",
+                    phase_name.borrow(),
+                    done.get()
+                ));
             },
             phase: &mut |name, _| {
                 *phase_name.borrow_mut() = name.to_string();
-                console.progress(&format!("{name}: case {done} of {total}"));
+                console.progress(&format!("{name}: case {} of {total}", done.get()));
             },
             observe: &mut |moment, ours| session.observe(moment, ours),
         },
@@ -248,7 +252,7 @@ struct Journal {
 }
 
 impl Journal {
-    fn open(report: Option<&Path>, snapshot: &Snapshot, started_at: &str) -> Journal {
+    fn open(report: Option<&Path>, snapshot: &Snapshot, gpus: &[u32], started_at: &str) -> Journal {
         let Some(report) = report else {
             return Journal {
                 file: None,
@@ -262,6 +266,8 @@ impl Journal {
             kernels_sha256: kernels::sha256(),
             authenticity: snapshot.authenticity,
             started_at: started_at.to_string(),
+            arguments: std::env::args().skip(1).collect(),
+            tested_gpus: gpus.to_vec(),
             snapshot: snapshot.clone(),
         };
         let opened = std::fs::File::create(&path)
