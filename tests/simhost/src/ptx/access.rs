@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::decode::{AtomOp, MemOp};
+use super::code::{AtomOp, MemOp};
 use super::exec::{Env, Warp};
 use super::lanes::{LANES, NONE};
 use super::memory::{FenceKind, Order, Trap, TrapKind, host_atomic};
@@ -59,14 +59,14 @@ impl Env<'_> {
                 let base = w.regs.ptr().add(op.base as usize);
                 if op.base_size == 8 {
                     let base = &*base.cast::<[u64; LANES]>();
-                    for i in 0..LANES {
-                        p.addr[i] = base[i].wrapping_add(op.off);
+                    for (a, b) in p.addr.iter_mut().zip(base) {
+                        *a = b.wrapping_add(op.off);
                     }
                 } else {
                     let base = &*base.cast::<[u32; LANES]>();
-                    for i in 0..LANES {
+                    for (a, b) in p.addr.iter_mut().zip(base) {
                         // Addresses in a 32-bit register wrap at 32 bits.
-                        p.addr[i] = u64::from(base[i].wrapping_add(op.off as u32));
+                        *a = u64::from(b.wrapping_add(op.off as u32));
                     }
                 }
             }

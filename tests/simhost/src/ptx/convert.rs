@@ -1,6 +1,7 @@
 //! Conversions and moves: `cvt`, `cvta`, `mov` with its packing and unpacking.
 
-use super::decode::{Kind, Lower, Op, Res};
+use super::code::Kind;
+use super::decode::{Lower, Op, Res};
 use super::float::*;
 use super::lanes::{LaneFn, bin, preds, un};
 use super::parse::{Arg, Stmt};

@@ -1,109 +1,16 @@
-//! From statements to decoded instructions: registers, constants, labels, control flow and warp operations.
+//! From statements to decoded instructions: registers, constants, labels and control flow.
 //!
 //! Knows names and where they live. An opcode, type or modifier that no handler takes is an error with line and text.
 
 use std::collections::HashMap;
 
+use super::code::{Code, Inst, Kind};
 use super::lanes::{LANES, LaneFn, NONE, preds};
-use super::memory::{Access, AtomicOp, FenceKind, Scope, Width};
 use super::parse::{Arg, Body, Item, ParseError, RegDecl, Stmt, Var, align_up};
 use super::spaces::{DATA, LOCAL, SHARED};
-use super::types::{Clock, Space, Special, Ty};
+use super::types::{Space, Special, Ty};
 
 pub(super) type Res<T> = Result<T, ParseError>;
-
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Lanes(LaneFn),
-    Load(u32),
-    Store(u32),
-    Atomic(u32),
-    Branch(u32),
-    /// Operand 0 indexes the jump table of this number.
-    BranchTable(u32),
-    Exit,
-    Trap,
-    /// Operands: id, thread count or NONE, destination or NONE, source predicate or NONE.
-    Barrier(BarrierKind),
-    /// Operand 0: member mask. The other warp operations have it in operand 5.
-    WarpBarrier,
-    Shuffle(Shuffle),
-    Vote(Vote),
-    MatchAny(usize),
-    ActiveMask,
-    Clock(Clock),
-    Fence(FenceKind, Scope),
-    Sleep,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BarrierKind {
-    Sync,
-    Popc,
-    And,
-    Or,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shuffle {
-    Up,
-    Down,
-    Bfly,
-    Idx,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Vote {
-    All,
-    Any,
-    Uni,
-    Ballot,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Inst {
-    pub(super) kind: Kind,
-    pub(super) o: [u32; 6],
-    pub(super) guard: u32,
-    pub(super) guard_not: bool,
-}
-
-pub(super) struct MemOp {
-    pub(super) space: Space,
-    pub(super) access: Access,
-    pub(super) signed: bool,
-    /// Registers of the elements; NONE for one that is thrown away.
-    pub(super) regs: [u32; 4],
-    /// Bytes of each of these registers.
-    pub(super) reg_size: u8,
-    pub(super) base: u32,
-    pub(super) base_size: u8,
-    pub(super) off: u64,
-}
-
-pub(super) struct AtomOp {
-    pub(super) mem: MemOp,
-    pub(super) op: AtomicOp,
-    pub(super) width: Width,
-    pub(super) dst: u32,
-    pub(super) src: [u32; 2],
-}
-
-/// A decoded entry.
-#[derive(Default)]
-pub(super) struct Code {
-    pub(super) insts: Vec<Inst>,
-    pub(super) lines: Vec<u32>,
-    pub(super) mems: Vec<MemOp>,
-    pub(super) atoms: Vec<AtomOp>,
-    pub(super) tables: Vec<Vec<u32>>,
-    /// Register offset, bytes (0: predicate), bits.
-    pub(super) consts: Vec<(u32, usize, u64)>,
-    pub(super) specials: Vec<(Special, u32)>,
-    pub(super) reg_bytes: usize,
-    pub(super) shared_bytes: usize,
-    pub(super) local_bytes: usize,
-}
 
 /// An opcode taken apart at its dots.
 pub(super) struct Op<'a> {
@@ -214,7 +121,7 @@ pub(super) fn decode(body: &Body, module_vars: &[Var]) -> Res<Code> {
 }
 
 impl Lower<'_> {
-    fn err<T>(&self, message: impl Into<String>) -> Res<T> {
+    pub(super) fn err<T>(&self, message: impl Into<String>) -> Res<T> {
         Err(ParseError::new(self.line, message))
     }
 
@@ -329,6 +236,7 @@ impl Lower<'_> {
             || self.warp_op(st, &mut op)?
             || self.memory_op(st, &mut op)?
             || self.convert(st, &mut op)?
+            || self.compare(st, &mut op)?
             || self.alu(st, &mut op)?;
         if !known || !op.mods.is_empty() {
             Err(op.unknown())
@@ -383,138 +291,6 @@ impl Lower<'_> {
             .push((self.code.insts.len(), label.clone(), self.scope));
         self.push(kind, o);
         Ok(())
-    }
-
-    fn warp_op(&mut self, st: &Stmt, op: &mut Op) -> Res<bool> {
-        let all = Arg::Int(0xffff_ffff);
-        match op.name {
-            "bar" | "barrier" => {
-                op.take("cta");
-                op.take("aligned");
-                if op.take("warp") {
-                    if !op.take("sync") {
-                        return Err(op.unknown());
-                    }
-                    self.args(st, 1)?;
-                    let m = self.src(&st.args[0], Ty::B32)?;
-                    self.push(Kind::WarpBarrier, [m, 0, 0, 0, 0, 0]);
-                    return Ok(true);
-                }
-                let kind = match op.take_any(&["sync", "red"]).ok_or_else(|| op.unknown())? {
-                    "sync" => BarrierKind::Sync,
-                    _ => match op
-                        .take_any(&["popc", "and", "or"])
-                        .ok_or_else(|| op.unknown())?
-                    {
-                        "popc" => BarrierKind::Popc,
-                        "and" => BarrierKind::And,
-                        _ => BarrierKind::Or,
-                    },
-                };
-                let mut args: Vec<&Arg> = st.args.iter().collect();
-                let mut o = [NONE; 6];
-                if matches!(kind, BarrierKind::Popc | BarrierKind::And | BarrierKind::Or) {
-                    if args.len() < 3 || args.len() > 4 {
-                        return Err(op.unknown());
-                    }
-                    let ty = if kind == BarrierKind::Popc {
-                        Ty::U32
-                    } else {
-                        Ty::Pred
-                    };
-                    if op.ty()? != ty {
-                        return Err(op.unknown());
-                    }
-                    o[2] = self.dst(args.remove(0), ty)?;
-                    o[3] = match args.pop() {
-                        Some(p) => self.pred(p)?,
-                        None => return Err(op.unknown()),
-                    };
-                } else if !op.tys.is_empty() || args.is_empty() || args.len() > 2 {
-                    return Err(op.unknown());
-                }
-                o[0] = self.src(args[0], Ty::U32)?;
-                if let Some(n) = args.get(1) {
-                    o[1] = self.src(n, Ty::U32)?;
-                }
-                self.push(Kind::Barrier(kind), o);
-            }
-            "shfl" => {
-                if !op.take("sync") || op.ty()?.size() != 4 {
-                    return Err(op.unknown());
-                }
-                let mode = match op
-                    .take_any(&["up", "down", "bfly", "idx"])
-                    .ok_or_else(|| op.unknown())?
-                {
-                    "up" => Shuffle::Up,
-                    "down" => Shuffle::Down,
-                    "bfly" => Shuffle::Bfly,
-                    _ => Shuffle::Idx,
-                };
-                self.args(st, 5)?;
-                let (d, p) = match &st.args[0] {
-                    Arg::Pair(d, p) => (self.dst(d, Ty::B32)?, self.dst(p, Ty::Pred)?),
-                    d => (self.dst(d, Ty::B32)?, NONE),
-                };
-                let mut o = [d, p, 0, 0, 0, 0];
-                for k in 1..5 {
-                    o[k + 1] = self.src(&st.args[k], Ty::B32)?;
-                }
-                self.push(Kind::Shuffle(mode), o);
-            }
-            "vote" => {
-                let synced = op.take("sync");
-                let (vote, ty) = match op
-                    .take_any(&["all", "any", "uni", "ballot"])
-                    .ok_or_else(|| op.unknown())?
-                {
-                    "all" => (Vote::All, Ty::Pred),
-                    "any" => (Vote::Any, Ty::Pred),
-                    "uni" => (Vote::Uni, Ty::Pred),
-                    _ => (Vote::Ballot, Ty::B32),
-                };
-                if !synced || op.ty()? != ty {
-                    return Err(op.unknown());
-                }
-                self.args(st, 3)?;
-                let o = [
-                    self.dst(&st.args[0], ty)?,
-                    self.pred(&st.args[1])?,
-                    0,
-                    0,
-                    0,
-                    self.src(st.args.get(2).unwrap_or(&all), Ty::B32)?,
-                ];
-                self.push(Kind::Vote(vote), o);
-            }
-            "match" => {
-                let ty = op.ty()?;
-                if !op.take("any") || !op.take("sync") || !matches!(ty, Ty::B32 | Ty::B64) {
-                    return Err(op.unknown());
-                }
-                self.args(st, 3)?;
-                let o = [
-                    self.dst(&st.args[0], Ty::B32)?,
-                    self.src(&st.args[1], ty)?,
-                    0,
-                    0,
-                    0,
-                    self.src(&st.args[2], Ty::B32)?,
-                ];
-                self.push(Kind::MatchAny(ty.size()), o);
-            }
-            "activemask" => {
-                if op.ty()? != Ty::B32 {
-                    return Err(op.unknown());
-                }
-                self.args(st, 1)?;
-                let d = self.dst(&st.args[0], Ty::B32)?;
-                self.push(Kind::ActiveMask, [d, 0, 0, 0, 0, 0]);
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     pub(super) fn args(&self, st: &Stmt, n: usize) -> Res<()> {

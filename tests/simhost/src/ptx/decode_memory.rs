@@ -1,6 +1,7 @@
 //! Decoding of what touches memory: loads, stores, atomics, fences, prefetches.
 
-use super::decode::{AtomOp, Kind, Lower, MemOp, Op, Res};
+use super::code::{AtomOp, Kind, MemOp};
+use super::decode::{Lower, Op, Res};
 use super::lanes::NONE;
 use super::memory::{Access, AtomicOp, FenceKind, Order, Scope, Width};
 use super::parse::{Arg, ParseError, Stmt};

@@ -4,7 +4,7 @@
 //! seeing anything new gives way to the others, so lanes of one warp may wait for each other.
 
 use super::access::lanes;
-use super::decode::{Code, Inst, Kind};
+use super::code::{Code, Inst, Kind};
 use super::grid::Stats;
 use super::lanes::{Aligned, LANES, NONE};
 use super::memory::{Memory, Trap, TrapKind};

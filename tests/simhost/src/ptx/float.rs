@@ -1,12 +1,17 @@
 //! Floating-point forms that Rust has no type for, and PTX's rules where they differ from Rust's.
 
-pub(super) const NAN_F32: f32 = f32::from_bits(0x7fff_ffff);
 pub(super) const NAN_F16: u16 = 0x7fff;
 
-/// A NaN result of an f32 operation has one form.
+/// A NaN result of an f32 operation has one form. Told by the bits: to the compiler one NaN is as good as another, and it
+/// drops a choice between a NaN and a NaN.
 #[inline(always)]
 pub(super) fn canon(x: f32) -> f32 {
-    if x.is_nan() { NAN_F32 } else { x }
+    let b = x.to_bits();
+    f32::from_bits(if b & 0x7fff_ffff > 0x7f80_0000 {
+        0x7fff_ffff
+    } else {
+        b
+    })
 }
 
 /// `.ftz`: a subnormal becomes zero of the same sign.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::decode::{BarrierKind, Code, Kind};
+use super::code::{BarrierKind, Code, Kind};
 use super::exec::{Env, Wait, Warp};
 use super::lanes::{Aligned, NONE};
 use super::memory::{Memory, Trap, TrapKind};

@@ -48,7 +48,7 @@ impl Aligned {
 fn conjure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "a lane operation captures nothing") };
     // SAFETY: F has no bytes, is Copy, and the caller of `un`, `bin`, ... had a value of it.
-    unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() }
+    unsafe { std::ptr::NonNull::<F>::dangling().as_ptr().read() }
 }
 
 /// Lanes handled at once: operands are read before results are written, so a destination may be a source too.

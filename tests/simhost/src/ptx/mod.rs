@@ -23,9 +23,12 @@
 
 mod access;
 mod alu;
+mod code;
+mod compare;
 mod convert;
 mod decode;
 mod decode_memory;
+mod decode_warp;
 mod exec;
 mod float;
 mod grid;

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::decode::{Code, decode};
+use super::code::Code;
+use super::decode::decode;
 use super::lex::{Tok, Token, tokens};
 use super::spaces::ModuleData;
 use super::types::{Space, Ty};

@@ -1,7 +1,7 @@
 //! What lanes of a warp tell each other: shuffles, votes, matches. Knows no scheduling.
 
 use super::access::{get, lanes, put};
-use super::decode::{Shuffle, Vote};
+use super::code::{Shuffle, Vote};
 use super::exec::Warp;
 use super::lanes::{LANES, NONE};
 
