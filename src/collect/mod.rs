@@ -4,6 +4,7 @@ pub mod hwloc;
 pub mod kernel_log;
 pub mod live;
 pub mod nvml;
+mod nvml_links;
 pub mod observe;
 pub mod pci_config;
 pub mod processors;
