@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
 //! | 1 | [`ffi`] | the only `unsafe` |
-//! | 2 | [`collect`] | this host or a file -> snapshot |
+//! | 2 | [`collect`] | this host or a file, as a snapshot |
 
 pub mod collect;
 pub mod ffi;

@@ -507,7 +507,7 @@ fn without_a_driver_every_source_says_what_it_found() {
         ));
         assert_eq!(in_use(&snapshot.gpus[0]), None);
     }
-    assert!(note("sysfs").known().unwrap().contains("2 NVIDIA GPUs"));
+    assert!(note("pci").known().unwrap().contains("2 NVIDIA GPUs"));
     assert!(matches!(
         note("hwloc"),
         Reading::Absent(Absence::SourceMissing(_))
@@ -527,7 +527,7 @@ fn this_machine_is_read_as_it_is() {
         [
             "nvml init",
             "nvml",
-            "sysfs",
+            "pci",
             "hwloc",
             "host",
             "kernel log",

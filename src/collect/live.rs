@@ -224,7 +224,7 @@ fn notes(roots: &Roots, sources: &Sources) -> Vec<SourceNote> {
             }
             text
         }),
-        note("sysfs", &sources.pci, |view| {
+        note(topology::PCI_SOURCE, &sources.pci, |view| {
             let mut text = format!(
                 "{} PCI functions: {} NVIDIA GPUs, {} bridges above them and the adapters, {} adapters, {} NVSwitches",
                 view.functions,

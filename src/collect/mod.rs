@@ -1,6 +1,9 @@
-//! This host, or a file, as a [`Snapshot`](crate::model::snapshot::Snapshot).
+//! This host, or a file that tells of one, as a `Snapshot`. Readers say what they read and why not; only `topology`
+//! concludes, and it concludes the same way from live and from recorded facts.
 
+pub mod chips;
 pub mod hwloc;
+pub mod import;
 pub mod kernel_log;
 pub mod live;
 pub mod nvml;
@@ -10,19 +13,4 @@ pub mod pci_config;
 pub mod processors;
 pub mod sysfs;
 pub mod system;
-
-/// Seam until the chip table of the import branch is merged.
-mod chips {
-    use crate::model::pci::PciIdentity;
-    pub(super) fn chip_name(_: PciIdentity) -> Option<&'static str> {
-        None
-    }
-    pub(super) fn is_emulated(identity: PciIdentity) -> bool {
-        identity.vendor == 0x1b36
-    }
-}
-
-/// Seam until the join of the import branch is merged.
-mod topology {
-    pub(super) fn join(_: &mut crate::model::snapshot::Snapshot) {}
-}
+pub mod topology;

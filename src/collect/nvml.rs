@@ -411,6 +411,8 @@ fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> Pair
         p2p_write: status(P2pCapabilitiesIndex::Write),
         p2p_nvlink: status(P2pCapabilitiesIndex::NvLink),
         p2p_atomics: status(P2pCapabilitiesIndex::Atomics),
+        // The link lists of the GPUs say this better.
+        ..PairClaims::default()
     }
 }
 

@@ -438,6 +438,10 @@ pub struct PairClaims {
     pub p2p_nvlink: Reading<String>,
     /// The same for atomics.
     pub p2p_atomics: Reading<String>,
+    /// NVLinks from source to destination, where a table of pairs states them (nvidia-smi's `NV18`, hwloc's matrix);
+    /// the link lists of the GPUs are the finer source.
+    #[serde(default)]
+    pub nvlink_count: Reading<u32>,
 }
 
 impl Snapshot {

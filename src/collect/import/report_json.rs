@@ -1,0 +1,51 @@
+//! A saved report of our own: its snapshot, as it was.
+
+use super::error::ImportError;
+use crate::model::{
+    report::{Report, SCHEMA_VERSION},
+    snapshot::{Origin, Snapshot},
+};
+use serde::Deserialize;
+
+/// The only field that every version must have; read first, so that a newer document is refused for its version and
+/// not for the first field that is new to us.
+#[derive(Deserialize)]
+struct Version {
+    schema_version: u32,
+}
+
+pub(super) fn read(file: &str, text: &str) -> Result<Snapshot, ImportError> {
+    let place = |error: &serde_json::Error, what: &str| {
+        let mut words = error.to_string();
+        if let Some(cut) = words.rfind(" at line ") {
+            words.truncate(cut);
+        }
+        let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
+        let column = u32::try_from(error.column()).unwrap_or(u32::MAX);
+        ImportError::at(file, line.max(1), column.max(1), format!("{what}: {words}"))
+    };
+    let version: Version =
+        serde_json::from_str(text).map_err(|e| place(&e, "JSON, but not a peerproof report"))?;
+    if version.schema_version > SCHEMA_VERSION {
+        return Err(ImportError::whole(
+            file,
+            format!(
+                "a peerproof report of schema version {}; this peerproof reads up to {SCHEMA_VERSION}: use a newer peerproof",
+                version.schema_version
+            ),
+        ));
+    }
+    let report: Report =
+        serde_json::from_str(text).map_err(|e| place(&e, "not a whole peerproof report"))?;
+    let mut snapshot = report.snapshot;
+    // What stood below the driver is said twice in a report; the worse of the two counts.
+    snapshot.authenticity = match (snapshot.authenticity, report.authenticity) {
+        (crate::model::snapshot::Authenticity::Hardware, other) => other,
+        (own, _) => own,
+    };
+    snapshot.origin = Origin::Recorded {
+        format: "peerproof-report".to_string(),
+        file: file.to_string(),
+    };
+    Ok(snapshot)
+}
