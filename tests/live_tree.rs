@@ -507,7 +507,7 @@ fn without_a_driver_every_source_says_what_it_found() {
         ));
         assert_eq!(in_use(&snapshot.gpus[0]), None);
     }
-    assert!(note("sysfs").known().unwrap().contains("2 NVIDIA GPUs"));
+    assert!(note("pci").known().unwrap().contains("NVIDIA GPUs: 2"));
     assert!(matches!(
         note("hwloc"),
         Reading::Absent(Absence::SourceMissing(_))
@@ -527,7 +527,7 @@ fn this_machine_is_read_as_it_is() {
         [
             "nvml init",
             "nvml",
-            "sysfs",
+            "pci",
             "hwloc",
             "host",
             "kernel log",
@@ -554,4 +554,101 @@ fn this_machine_is_read_as_it_is() {
     let text = serde_json::to_string(&snapshot).unwrap();
     let again: Snapshot = serde_json::from_str(&text).unwrap();
     assert_eq!(again, snapshot);
+}
+
+/// A machine of one package with a GPU behind a root port and a two-level switch, as hwloc 2 exports it; `port` is the
+/// downstream port's bus address. A second NUMA node is GPU memory.
+fn hwloc_xml(port: &str) -> String {
+    format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" allowed_cpuset="0x00000003" nodeset="0x00000003" complete_nodeset="0x00000003" allowed_nodeset="0x00000003" gp_index="1">
+    <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2" local_memory="1073741824"/>
+    <object type="NUMANode" os_index="1" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="3" local_memory="2147483648" subtype="GPUMemory"/>
+    <object type="Package" os_index="4" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000003" complete_nodeset="0x00000003" gp_index="4">
+      <info name="CPUModel" value="Test CPU"/>
+      <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000003" complete_nodeset="0x00000003" gp_index="5"/>
+      <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000003" complete_nodeset="0x00000003" gp_index="6"/>
+    </object>
+    <object type="Bridge" gp_index="7" bridge_type="0-1" depth="0" bridge_pci="0000:[15-1f]">
+      <object type="Bridge" gp_index="8" bridge_type="1-1" depth="1" bridge_pci="0000:[16-1f]" pci_busid="0000:15:01.0" pci_type="0604 [8086:352a] [0000:0000] 04" pci_link_speed="0.000000">
+        <object type="Bridge" gp_index="9" bridge_type="1-1" depth="2" bridge_pci="0000:[17-1f]" pci_busid="0000:16:00.0" pci_type="0604 [1000:c030] [0000:0000] b0" pci_link_speed="0.000000">
+          <object type="Bridge" gp_index="10" bridge_type="1-1" depth="3" bridge_pci="0000:[18-18]" pci_busid="{port}" pci_type="0604 [1000:c030] [0000:0000] b0" pci_link_speed="0.000000">
+            <object type="PCIDev" gp_index="11" pci_busid="0000:18:00.0" pci_type="0302 [10de:2bb5] [10de:204e] a1" pci_link_speed="0.000000"/>
+          </object>
+        </object>
+      </object>
+    </object>
+  </object>
+</topology>
+"#
+    )
+}
+
+#[test]
+fn hwloc_stands_in_for_an_unreadable_pci_tree() {
+    let tree = Tree::new();
+    fs::remove_dir_all(tree.folder.path().join("sys")).unwrap();
+    tree.write("hwloc.xml", hwloc_xml("0000:17:00.0"));
+    let snapshot = tree.collect();
+    let hwloc = snapshot
+        .sources
+        .iter()
+        .find(|s| s.source == "hwloc")
+        .unwrap();
+    assert!(hwloc.result.known().is_some(), "{hwloc:?}");
+    assert_eq!(snapshot.gpus.len(), 1);
+    let gpu = &snapshot.gpus[0];
+    let chain: Vec<String> = gpu
+        .bridge_chain
+        .known()
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(chain, ["0000:17:00.0", "0000:16:00.0", "0000:15:01.0"]);
+    assert_eq!(gpu.package, Reading::Known(4));
+    assert_eq!(gpu.identity.known().unwrap().device, 0x2bb5);
+    assert!(gpu.iommu.known().is_none());
+    let ports: Vec<BridgePort> = snapshot.bridges.iter().map(|b| b.port).collect();
+    assert_eq!(
+        ports,
+        [
+            BridgePort::Root,
+            BridgePort::SwitchUpstream,
+            BridgePort::SwitchDownstream
+        ]
+    );
+    assert_eq!(snapshot.packages[0].model.as_deref(), Some("Test CPU"));
+    let nodes: Vec<u32> = snapshot.numa_nodes.iter().map(|n| n.os_index).collect();
+    assert_eq!(nodes, [0], "GPU memory is no NUMA node of the host");
+}
+
+#[test]
+fn a_hierarchy_that_hwloc_sees_otherwise_is_a_disagreement() {
+    let about = |port: &str| -> Vec<String> {
+        let tree = switch_host();
+        tree.write("hwloc.xml", hwloc_xml(port));
+        let snapshot = tree.collect();
+        let chain = snapshot.gpus[0].bridge_chain.known().unwrap();
+        assert_eq!(
+            chain[0].to_string(),
+            "0000:17:00.0",
+            "the kernel is followed"
+        );
+        let told = snapshot.topology.disagreements.iter();
+        told.map(|d| d.about.clone())
+            .filter(|about| about.contains("GPU0"))
+            .collect()
+    };
+    // The tree says NUMA node 1, which hwloc knows as GPU memory, so only node 0 is left for the place.
+    assert_eq!(about("0000:17:00.0"), ["NUMA node of GPU0 (0000:18:00.0)"]);
+    assert_eq!(
+        about("0000:17:05.0"),
+        [
+            "bridges above GPU0 (0000:18:00.0)",
+            "NUMA node of GPU0 (0000:18:00.0)"
+        ]
+    );
 }

@@ -123,7 +123,7 @@ pub fn collect_and_observe(roots: &Roots) -> (Snapshot, Observer) {
     let whole_ms = milliseconds_since(start);
     snapshot.sources.push(SourceNote {
         source: "all sources and their join".to_string(),
-        result: Reading::Known(format!("{} GPUs", snapshot.gpus.len())),
+        result: Reading::Known(format!("GPUs: {}", snapshot.gpus.len())),
         took_ms: whole_ms,
     });
     let observer = Observer::new(session, roots.clone(), &snapshot);
@@ -218,15 +218,15 @@ fn notes(roots: &Roots, sources: &Sources) -> Vec<SourceNote> {
             took_ms: sources.nvml_init_ms,
         },
         note("nvml", &sources.nvml, |view| {
-            let mut text = format!("{} GPUs", view.gpus.len());
+            let mut text = format!("GPUs: {}", view.gpus.len());
             for (index, error) in &view.refused {
                 text += &format!("; GPU {index} not handed out: {error}");
             }
             text
         }),
-        note("sysfs", &sources.pci, |view| {
+        note(topology::PCI_SOURCE, &sources.pci, |view| {
             let mut text = format!(
-                "{} PCI functions: {} NVIDIA GPUs, {} bridges above them and the adapters, {} adapters, {} NVSwitches",
+                "PCI functions: {}; NVIDIA GPUs: {}; bridges above GPUs, adapters and NVSwitches: {}; adapters: {}; NVSwitches: {}",
                 view.functions,
                 view.gpus.len(),
                 view.bridges.len(),
@@ -234,13 +234,13 @@ fn notes(roots: &Roots, sources: &Sources) -> Vec<SourceNote> {
                 view.nvswitches.len()
             );
             if view.virtual_functions > 0 {
-                text += &format!("; {} virtual functions left out", view.virtual_functions);
+                text += &format!("; virtual functions left out: {}", view.virtual_functions);
             }
             text
         }),
         note("hwloc", &sources.hwloc, |view| {
             let mut text = format!(
-                "{} packages, {} NUMA nodes, {} PCI objects",
+                "packages: {}; NUMA nodes: {}; PCI objects: {}",
                 view.packages.len(),
                 view.numa_nodes.len(),
                 view.devices.len()

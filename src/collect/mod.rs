@@ -7,6 +7,7 @@ pub mod import;
 pub mod kernel_log;
 pub mod live;
 pub mod nvml;
+mod nvml_links;
 pub mod observe;
 pub mod pci_config;
 pub mod processors;

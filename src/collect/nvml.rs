@@ -3,37 +3,30 @@
 //! NVML's error stays in the absence, in NVML's words. GPUs are asked side by side, because many answers cost a round
 //! trip to the GPU's firmware. Nothing is set.
 
-use super::{live::Roots, system::process_names};
+use super::{live::Roots, nvml_links, system::process_names};
 use crate::{
-    ffi::nvml_extra::{self, RemoteDevice},
+    ffi::nvml_extra,
     model::{
         pair::{OrderedPair, PairTable},
         pci::{PciAddress, PcieLink},
         reading::{Absence, Reading},
         snapshot::{
-            Authenticity, Driver, FabricState, Gpu, GpuObservation, GpuProcess, NvLink, NvLinkEnd,
-            PairClaims, RemappedRows,
+            Authenticity, Driver, FabricState, Gpu, GpuObservation, GpuProcess, PairClaims,
+            RemappedRows,
         },
     },
 };
 use nvml_wrapper::{
     Device, Nvml,
-    enum_wrappers::{
-        device::{
-            EccCounter, GpuVirtualizationMode, MemoryError, P2pCapabilitiesIndex, P2pStatus,
-            TopologyLevel,
-        },
-        nv_link::ErrorCounter,
+    enum_wrappers::device::{
+        EccCounter, GpuVirtualizationMode, MemoryError, P2pCapabilitiesIndex, P2pStatus,
+        TopologyLevel,
     },
     enums::device::UsedGpuMemory,
     error::NvmlError,
     struct_wrappers::device::{PciInfo, ProcessInfo},
-    sys_exports::field_id,
 };
 use std::thread;
-
-/// Links asked for when the driver does not say how many there are: more than any GPU so far has; NVML refuses the rest.
-const LINKS_AT_MOST: u32 = 36;
 
 /// What NVML said.
 #[derive(Debug, Clone)]
@@ -263,7 +256,7 @@ fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
             }
             .to_string()
         })),
-        nvlinks: read_nvlinks(device, fabric.known()),
+        nvlinks: nvml_links::read(device, fabric.known()),
         fabric,
         link_now: link_now(device),
         link_max: link(device.max_pcie_link_gen(), device.max_pcie_link_width()),
@@ -273,12 +266,13 @@ fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
     }
 }
 
-/// Counters of one GPU for the observer; processes with a pid in `ours` are left out. AER is not NVML's to tell.
-pub fn observe(device: &Device<'_>, roots: &Roots, ours: &[u32]) -> GpuObservation {
+/// Counters of one GPU for the observer: `links` are its active NVLinks, and processes with a pid in `ours` are left out.
+/// AER is not NVML's to tell.
+pub fn observe(device: &Device<'_>, roots: &Roots, links: &[u32], ours: &[u32]) -> GpuObservation {
     GpuObservation {
         link: link_now(device),
         pcie_replays: pcie_replays(device),
-        nvlink_errors: nvlink_errors(device),
+        nvlink_errors: nvml_links::error_sum(device, links),
         utilization_percent: utilization(device),
         foreign_processes: processes(
             device.running_compute_processes().map(|mut all| {
@@ -306,7 +300,7 @@ pub fn unobserved(why: &Absence) -> GpuObservation {
 }
 
 /// NVML prints `00000000:17:00.0`; the numbers stand in when the text is not an address.
-fn address_of(info: &PciInfo) -> Reading<PciAddress> {
+pub(super) fn address_of(info: &PciInfo) -> Reading<PciAddress> {
     if let Ok(address) = info.bus_id.parse() {
         return Reading::Known(address);
     }
@@ -399,122 +393,6 @@ fn fabric_state(info: nvml_extra::FabricInfo) -> FabricState {
     }
 }
 
-/// All links by their state. A GPU without NVLink answers "not supported" for link 0 and keeps that word.
-fn read_nvlinks(device: &Device<'_>, fabric: Option<&FabricState>) -> Reading<Vec<NvLink>> {
-    let first_field = |field: u32| {
-        let answer = nvml_extra::fields(device, &[(field, 0)]).ok()?;
-        answer.into_iter().next()?.ok()
-    };
-    let told = first_field(field_id::NVML_FI_DEV_NVLINK_LINK_COUNT)
-        .and_then(|count| u32::try_from(count).ok())
-        .filter(|count| *count > 0);
-    let mut links = Vec::new();
-    for number in 0..told.unwrap_or(LINKS_AT_MOST).min(LINKS_AT_MOST) {
-        match device.link_wrapper_for(number).is_active() {
-            Ok(true) => links.push(read_active_link(device, number, fabric)),
-            Ok(false) => links.push(NvLink {
-                link: number,
-                active: false,
-                version: None,
-                raw_gb_per_s: None,
-                remote: None,
-                remote_kind: NvLinkEnd::Unknown,
-                errors: None,
-            }),
-            Err(error) if links.is_empty() => return Reading::Absent(absence(&error)),
-            // Past the last link.
-            Err(_) => break,
-        }
-    }
-    let active: Vec<u32> = links.iter().filter(|l| l.active).map(|l| l.link).collect();
-    let common = match active.is_empty() {
-        true => None,
-        false => first_field(field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON),
-    };
-    let own_speeds: Vec<(u32, u32)> = active
-        .iter()
-        .map(|link| (field_id::NVML_FI_DEV_NVLINK_GET_SPEED, *link))
-        .collect();
-    let own = match own_speeds.is_empty() {
-        true => Vec::new(),
-        false => nvml_extra::fields(device, &own_speeds).unwrap_or_default(),
-    };
-    let mut own = own.into_iter();
-    for link in links.iter_mut().filter(|link| link.active) {
-        let megabytes = own.next().and_then(Result::ok).or(common);
-        // NVML's "MBps" is 1e6 bytes a second: 26562 is printed as 26.562 GB/s.
-        link.raw_gb_per_s = megabytes.filter(|m| *m > 0).map(|m| m as f64 / 1000.0);
-    }
-    Reading::Known(links)
-}
-
-fn read_active_link(device: &Device<'_>, number: u32, fabric: Option<&FabricState>) -> NvLink {
-    let link = device.link_wrapper_for(number);
-    let remote = link
-        .remote_pci_info()
-        .ok()
-        .and_then(|info| address_of(&info).into_known())
-        // Hidden: bus ff, device 1f, function f or 7, in a domain of all ones.
-        .filter(|remote| remote.domain != u32::MAX && remote.domain != 0x0fff_ffff)
-        .filter(|remote| !(remote.bus == 0xff && remote.device == 0x1f));
-    let remote_kind = match nvml_extra::remote_device(device, number) {
-        Ok(RemoteDevice::Gpu) => NvLinkEnd::Gpu,
-        Ok(RemoteDevice::PowerNpu) => NvLinkEnd::Cpu,
-        Ok(RemoteDevice::Switch) => NvLinkEnd::Switch,
-        // A GPU that is registered with a fabric has all its links in NVSwitches.
-        Ok(RemoteDevice::Unknown) | Err(_)
-            if fabric.is_some_and(|f| f.state == "completed" && f.status == 0) =>
-        {
-            NvLinkEnd::Switch
-        }
-        Ok(RemoteDevice::Unknown) | Err(_) => NvLinkEnd::Unknown,
-    };
-    let counters = [
-        ErrorCounter::DlReplay,
-        ErrorCounter::DlRecovery,
-        ErrorCounter::DlCrcFlit,
-    ];
-    let errors = counters
-        .into_iter()
-        .filter_map(|counter| link.error_counter(counter).ok())
-        .reduce(u64::saturating_add);
-    NvLink {
-        link: number,
-        active: true,
-        version: link.version().ok(),
-        raw_gb_per_s: None,
-        remote,
-        remote_kind,
-        errors,
-    }
-}
-
-/// Sum over all links of CRC, replay and recovery errors, in one call.
-fn nvlink_errors(device: &Device<'_>) -> Reading<u64> {
-    let wanted = [
-        (field_id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, 0),
-        (field_id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, 0),
-        (field_id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, 0),
-    ];
-    let answers = match nvml_extra::fields(device, &wanted) {
-        Ok(answers) => answers,
-        Err(error) => return Reading::Absent(absence(&error)),
-    };
-    let mut sum: Option<u64> = None;
-    let mut refusal = None;
-    for answer in answers {
-        match answer {
-            Ok(count) => sum = Some(sum.unwrap_or(0).saturating_add(count)),
-            Err(error) => refusal = Some(absence(&error)),
-        }
-    }
-    match (sum, refusal) {
-        (Some(sum), _) => Reading::Known(sum),
-        (None, Some(absence)) => Reading::Absent(absence),
-        (None, None) => Reading::default(),
-    }
-}
-
 fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> PairClaims {
     let status = |index| reading(source.p2p_status(destination, index).map(letters));
     PairClaims {
@@ -533,6 +411,8 @@ fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> Pair
         p2p_write: status(P2pCapabilitiesIndex::Write),
         p2p_nvlink: status(P2pCapabilitiesIndex::NvLink),
         p2p_atomics: status(P2pCapabilitiesIndex::Atomics),
+        // The link lists of the GPUs say this better.
+        ..PairClaims::default()
     }
 }
 

@@ -13,6 +13,7 @@ use std::{path::PathBuf, thread};
 struct Target {
     nvml_index: Option<u32>,
     folder: Option<PathBuf>,
+    active_links: Vec<u32>,
 }
 
 /// Watches the GPUs of one snapshot, in its order.
@@ -41,6 +42,10 @@ impl Observer {
             .map(|gpu| Target {
                 nvml_index: gpu.nvml_index.known().copied(),
                 folder: gpu.pci.known().map(|pci| base.join(pci.to_string())),
+                active_links: gpu.nvlinks.known().map_or_else(Vec::new, |links| {
+                    let active = links.iter().filter(|link| link.active);
+                    active.map(|link| link.link).collect()
+                }),
             })
             .collect();
         Observer {
@@ -76,7 +81,7 @@ impl Observer {
     fn look(&self, target: &Target, ours: &[u32]) -> GpuObservation {
         let mut seen = match (&self.session, target.nvml_index) {
             (Ok(session), Some(index)) => match session.device_by_index(index) {
-                Ok(device) => nvml::observe(&device, &self.roots, ours),
+                Ok(device) => nvml::observe(&device, &self.roots, &target.active_links, ours),
                 Err(error) => nvml::unobserved(&nvml::absence(&error)),
             },
             (Err(absence), _) => nvml::unobserved(absence),

@@ -2,6 +2,7 @@
 //! deadline. It stays open as observer for as long as the parent wants. Both ends of its protocol are here.
 
 use super::{
+    hwloc,
     live::{self, Roots},
     observe::Observer,
 };
@@ -22,9 +23,6 @@ pub const COLLECTOR: &str = "collector";
 const COLLECT_LIMIT: Duration = Duration::from_secs(120);
 /// A look at counters.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
-/// hwloc components that call GPU drivers themselves; ours are the only calls wanted.
-const HWLOC_COMPONENTS: &str = "-cuda,-nvml,-opencl,-gl,-rsmi,-levelzero";
-
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Ask {
@@ -45,8 +43,8 @@ impl Session {
     pub fn start(roots: &Roots) -> Result<(Session, Snapshot), String> {
         let environment = [
             (
-                "HWLOC_COMPONENTS".to_string(),
-                Some(HWLOC_COMPONENTS.to_string()),
+                hwloc::COMPONENTS_VARIABLE.to_string(),
+                Some(hwloc::COMPONENTS_VALUE.to_string()),
             ),
             // A topology file of the operator's would stand in for this host.
             ("HWLOC_XMLFILE".to_string(), None),
