@@ -19,6 +19,8 @@ const RESIDENT_BLOCKS: u64 = 1024;
 const BLOCK_THREADS: u64 = 1024;
 /// Most shared memory of a block, bytes.
 const BLOCK_SHARED: usize = 227 << 10;
+/// Rounds in which no block ended before more blocks join the running ones all the same: a kernel may wait and look busy.
+const PATIENCE: u32 = 256;
 /// Rounds without news before the host thread sleeps instead of yielding.
 const YIELDS: u32 = 256;
 const NAP: Duration = Duration::from_micros(50);
@@ -108,7 +110,7 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         ));
     }
     let dynamic_at = if launch.dynamic_shared > 0 {
-        entry.shared_bytes.next_multiple_of(16)
+        code.dynamic_at
     } else {
         entry.shared_bytes
     };
@@ -131,7 +133,7 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         stats: Stats::default(),
     };
     let resident = u64::from(resident_blocks(threads)).min(blocks) as usize;
-    let (mut wanted, mut next, mut idle_rounds) = (1usize, 0u64, 0u32);
+    let (mut wanted, mut next, mut idle_rounds, mut same_blocks) = (1usize, 0u64, 0u32, 0u32);
     let mut running: Vec<Block> = Vec::new();
     let mut spare: Vec<Block> = Vec::new();
     loop {
@@ -157,24 +159,27 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         if running.is_empty() {
             return Ok(env.stats);
         }
-        let mut news = false;
+        let (mut news, mut ended) = (false, false);
         let mut i = 0;
         while i < running.len() {
             match running[i].round(&mut env)? {
                 Round::News => news = true,
                 Round::Idle => {}
                 Round::Done => {
-                    news = true;
+                    ended = true;
                     spare.push(running.remove(i));
                     continue;
                 }
             }
             i += 1;
         }
-        if news {
-            idle_rounds = 0;
-        } else if wanted < resident && next < blocks {
+        news |= ended;
+        same_blocks = if ended { 0 } else { same_blocks + 1 };
+        if (!news || same_blocks >= PATIENCE) && wanted < resident && next < blocks {
             wanted = (wanted * 2).min(resident);
+            same_blocks = 0;
+        } else if news {
+            idle_rounds = 0;
         } else {
             idle_rounds += 1;
             if idle_rounds > YIELDS {
