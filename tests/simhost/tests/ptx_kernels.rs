@@ -282,11 +282,15 @@ fn lanes_of_one_warp_wait_for_each_other() {
 #[test]
 fn blocks_that_wait_for_each_other_are_all_resident() {
     let m = kernels();
-    let n = simhost::ptx::resident_blocks(64).min(200);
-    let r = Region::new(16 + 4 * 64 * n as usize);
-    launch(&m, "grid_barrier", &r, n, 64, &[BASE, BASE + 16]).unwrap();
-    let want: Vec<u32> = (0..n * 64).map(|i| i / 64 + i % 64).collect();
-    assert_eq!(r.get::<u32>(16, want.len()), want);
+    for threads in [32u32, 1024] {
+        let n = simhost::ptx::resident_blocks(threads);
+        let r = Region::new(16 + 4 * (threads * n) as usize);
+        launch(&m, "grid_barrier", &r, n, threads, &[BASE, BASE + 16]).unwrap();
+        let want: Vec<u32> = (0..n * threads)
+            .map(|i| i / threads + i % threads)
+            .collect();
+        assert_eq!(r.get::<u32>(16, want.len()), want);
+    }
 }
 
 #[test]

@@ -11,10 +11,11 @@ use super::memory::{Memory, Trap, TrapKind};
 use super::parse::Entry;
 use super::types::Special;
 
-/// Threads that can be resident at once, as `resident_blocks` divides them.
-const RESIDENT_THREADS: u64 = 65_536;
+/// Threads that can be resident at once, as `resident_blocks` divides them: one block of 1024 on each of 256
+/// multiprocessors, more than any GPU has.
+const RESIDENT_THREADS: u64 = 262_144;
 /// Most resident blocks.
-const RESIDENT_BLOCKS: u64 = 1024;
+const RESIDENT_BLOCKS: u64 = 2048;
 /// Most threads of a block.
 const BLOCK_THREADS: u64 = 1024;
 /// Most shared memory of a block, bytes.
@@ -50,7 +51,7 @@ pub struct Stats {
     pub bytes_written: u64,
 }
 
-/// How many blocks of this size can wait for each other: 65,536 threads' worth, at least one block, at most 1024.
+/// How many blocks of this size can wait for each other: 262,144 threads' worth, at most 2048.
 ///
 /// A launch whose blocks wait for one another must not have more blocks than this. The whole device counts, not one
 /// multiprocessor: an occupancy answer per multiprocessor times their number must not exceed it.
