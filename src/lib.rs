@@ -9,7 +9,9 @@
 //! | 1 | [`stats`] | order statistics of samples and the doubts they raise |
 //! | 1 | [`profile`] | engines and models as data |
 //! | 3 | [`diagnose`] | records to findings, consumers, coverage, verdict |
+//! | 3 | [`advise`] | findings and profiles to launch settings |
 
+pub mod advise;
 pub mod diagnose;
 pub mod model;
 pub mod profile;
