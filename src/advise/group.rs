@@ -170,6 +170,9 @@ fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
     let lowest = pairs.iter().map(|p| (rung_reached(e, *p), *p)).min();
     match lowest {
         Some((Some(rung), _)) if rung >= Rung::Touched => Peers::Proven(rung),
+        Some((Some(Rung::Advertised), pair)) => Peers::Unproven(format!(
+            "pair {pair} is advertised as OK, and nothing was tried"
+        )),
         Some((Some(rung), pair)) => Peers::Unproven(format!(
             "pair {pair} is proven up to rung {rung} only, and kernels need rung 3"
         )),

@@ -300,3 +300,19 @@ fn questions_without_an_answer_say_what_would_do() {
     zero.batch = 0;
     assert_eq!(error(zero), AdviseError::Zero("--batch"));
 }
+
+#[test]
+fn profiles_name_consumers_that_exist() {
+    let host = Host::root_complex(2);
+    let known: Vec<String> = host
+        .judge(|e| consumers(e, &host.group()))
+        .into_iter()
+        .map(|c| c.id)
+        .collect();
+    for engine in Profiles::embedded().unwrap().engines {
+        for backend in engine.backends {
+            let consumer = backend.consumer.unwrap();
+            assert!(known.contains(&consumer), "{}: {consumer}", backend.id);
+        }
+    }
+}

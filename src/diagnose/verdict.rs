@@ -9,10 +9,11 @@ use super::{
 use crate::model::{
     case::{Outcome, Record, Rung, Subject},
     finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
-    pair::OrderedPair,
+    pair::{GpuIndex, OrderedPair},
     report::{Coverage, Grading, Selftest, Verdict},
     snapshot::Origin,
 };
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The verdict on the tested host.
 pub fn verdict(
@@ -67,6 +68,10 @@ pub fn verdict(
 /// hangs before faults; then the pair with the most failing cases.
 fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
     let condemned = e.condemned_gpus();
+    let mut failing_cases: BTreeMap<OrderedPair, usize> = BTreeMap::new();
+    for pair in e.failures().filter_map(|r| r.case.subject.pair()) {
+        *failing_cases.entry(pair).or_default() += 1;
+    }
     let rank = |record: &Record| {
         let alone = matches!(record.case.subject, Subject::Gpu(_));
         let kind = match record.outcome {
@@ -81,7 +86,7 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             Subject::Gpu(_) => true,
         };
         let failing = match record.case.subject {
-            Subject::Pair(p) => e.of_pair(p).filter(|r| r.outcome.is_failure()).count(),
+            Subject::Pair(p) => failing_cases.get(&p).copied().unwrap_or_default(),
             Subject::Gpu(_) => 0,
         };
         (alone, blamed, kind, failing)
@@ -109,12 +114,13 @@ fn failed(
         describe(&worst.outcome)
     );
     if let Some(pair) = pair {
-        let failing = e
-            .pairs()
-            .into_iter()
-            .filter(|p| e.of_pair(*p).any(|r| r.outcome.is_failure()))
-            .count();
-        headline.push_str(&format!("; {failing} of {} pairs", e.pairs_tried().len()));
+        let failing: BTreeSet<OrderedPair> =
+            e.failures().filter_map(|r| r.case.subject.pair()).collect();
+        headline.push_str(&format!(
+            "; {} of {} pairs",
+            failing.len(),
+            e.pairs_tried().len()
+        ));
         headline.push_str(match e.control_arm(pair) {
             ControlArm::Intact => "; staged copies intact",
             ControlArm::DriverStagedWrong => "; the driver's staged copies wrong too",
@@ -152,7 +158,11 @@ fn failed(
         headline,
         cause,
         next: blamed
-            .and_then(|f| f.next_test.clone())
+            .and_then(|f| match f.confidence {
+                // Nothing is left to split: what comes next is the fix.
+                Confidence::Established => f.fix.first().cloned(),
+                _ => f.next_test.clone(),
+            })
             .or_else(|| {
                 findings
                     .iter()
@@ -356,13 +366,25 @@ fn pass(
     selftest: Option<&Selftest>,
     consumers: &[Consumer],
 ) -> Verdict {
-    let count = e.snapshot.gpus.len();
+    let tried: BTreeSet<GpuIndex> = e
+        .gpus()
+        .map(|(g, _)| g)
+        .filter(|g| {
+            e.records
+                .iter()
+                .any(|r| r.outcome.ran() && r.case.subject.touches(*g))
+        })
+        .collect();
+    let count = tried.len();
     let mut headline = passed(e);
-    let without: Vec<OrderedPair> = OrderedPair::all(count as u32)
+    let without: Vec<OrderedPair> = OrderedPair::all(e.snapshot.gpus.len() as u32)
+        .filter(|p| tried.contains(&p.source) && tried.contains(&p.destination))
         .filter(|p| matches!(e.claim(*p), PeerClaim::Refused(_)) || e.refused(*p).is_some())
         .collect();
-    if count == 1 {
+    if e.snapshot.gpus.len() == 1 {
         headline.push_str("; with one GPU there are no pairs");
+    } else if e.pairs_tried().is_empty() {
+        headline.push_str("; no pair was chosen");
     } else if without.len() == count * (count - 1) {
         let status = without.first().map(|p| e.claim(*p));
         headline.push_str(&match status {
@@ -548,6 +570,38 @@ mod tests {
         assert_eq!(verdict.grading, Grading::Pass);
         assert!(verdict.headline.contains("peer access does not exist here"));
         assert!(verdict.headline.contains("GNS"));
+    }
+
+    #[test]
+    fn a_chosen_gpu_of_many_passes_and_says_that_no_pair_was_chosen() {
+        let mut host = Host::root_complex(8);
+        host.put(
+            Subject::Gpu(GpuIndex(3)),
+            "memory",
+            Rung::Alone,
+            Outcome::Intact,
+        );
+        let verdict = judged(&host, &sound_checker());
+        assert_eq!(
+            verdict.headline,
+            "1 GPU right by itself; no pair was chosen"
+        );
+    }
+
+    #[test]
+    fn an_established_cause_is_followed_by_its_fix_and_a_probable_one_by_its_test() {
+        let mut host = Host::root_complex(2);
+        host.direct_wrong(WrongKind::Zeroed, |_| true);
+        host.iommu_all("DMA-FQ");
+        assert!(judged(&host, &sound_checker()).next.contains("iommu=pt"));
+        host.acs_all(None);
+        let verdict = judged(&host, &sound_checker());
+        assert!(
+            verdict.cause.starts_with("probable cause"),
+            "{}",
+            verdict.cause
+        );
+        assert_eq!(verdict.next, "sudo peerproof map");
     }
 
     #[test]

@@ -340,4 +340,21 @@ mod tests {
         host.iommu_all("DMA");
         assert_eq!(judged(&host)[0].confidence, Confidence::Possible);
     }
+
+    /// Far pairs without peer access pass because their bytes go through the host: they clear nothing.
+    #[test]
+    fn staged_far_pairs_do_not_speak_for_the_fabric() {
+        let mut host = Host::root_complex(4);
+        let near = |p: OrderedPair| (p.source.0 < 2) == (p.destination.0 < 2);
+        host.refused();
+        for p in OrderedPair::all(4).filter(|p| near(*p)) {
+            for mechanism in ["ce-push", "ce-pull", "sm-store", "sm-load"] {
+                host.set_wrong(p, mechanism, WrongKind::Zeroed);
+            }
+        }
+        host.iommu_all("DMA");
+        let found = judged(&host);
+        assert_eq!(found[0].confidence, Confidence::Established);
+        assert_eq!(found[0].pairs.len(), 4);
+    }
 }
