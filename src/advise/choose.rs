@@ -155,14 +155,13 @@ fn choose(
         }
     }
     answer.refused = refused;
+    if answer.backend == "nccl" && !matches!(group.peers, Peers::Proven(_)) {
+        answer.backend_name = "NCCL through shared host memory".to_string();
+    }
     match &group.peers {
         Peers::Failed(seen) => add(answer, &engine.peer_off, seen),
         Peers::Unproven(missing) => add(answer, &engine.peer_off, missing),
-        Peers::Refused(_) => {
-            if answer.backend == "nccl" {
-                answer.backend_name = "NCCL through shared host memory".to_string();
-            }
-        }
+        Peers::Refused(_) => {}
         Peers::Proven(rung) => {
             if group.patched {
                 let basis = "GeForce with PCIe peer access: a patched driver (club-3090#922)";
@@ -388,6 +387,10 @@ fn is_arithmetic(condition: &Condition) -> bool {
 
 /// The flags that make needed and allocated elements meet.
 fn size(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut Recommendation) {
+    let uses_workspace = engine
+        .backends
+        .iter()
+        .any(|b| b.id == answer.backend && b.workspace.is_some());
     let Some(sizing) = answer.sizing.as_mut() else {
         return;
     };
@@ -444,7 +447,7 @@ fn size(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut R
             sizing
                 .engine_reason
                 .push_str(&format!("; --compilation-config '{value}' makes them meet"));
-            if short || (workspace_possible && sizing.engine_elements != Some(needed)) {
+            if short || (uses_workspace && sizing.engine_elements != Some(needed)) {
                 answer.flags.push(setting(
                     "--compilation-config",
                     value,
@@ -541,7 +544,8 @@ fn warn(
     {
         say.push("bf16 needs compute capability 8.0: these GPUs run fp16 (--dtype fp16); the size is the same".to_string());
     }
-    answer.caveats.extend(say);
+    say.append(&mut answer.caveats);
+    answer.caveats = say;
     answer.caveats.extend(engine.caveats.iter().cloned());
 }
 

@@ -103,6 +103,9 @@ fn proven_rungs_turn_the_candidate_into_the_choice() {
             host.put(Subject::Pair(p), rung.name(), rung, Outcome::Intact);
         }
     }
+    let answer = ask(&host, &request("vllm", 8));
+    assert_eq!(answer.backend, "flashinfer-pcie-ipc");
+    assert!(find(&answer.flags, "--compilation-config").is_some());
     let answer = ask(&host, &request("sglang", 8));
     assert_eq!(answer.backend, "flashinfer-pcie-ipc");
     let on = find(&answer.environment, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE").unwrap();
@@ -196,13 +199,18 @@ fn the_flag_that_makes_sizes_meet_is_printed() {
             .as_deref(),
         Some("32")
     );
-    assert_eq!(
-        find(&answer.flags, "--compilation-config")
-            .unwrap()
-            .value
-            .as_deref(),
-        Some("{\"cudagraph_capture_sizes\":[6,12,24,48,96,192]}")
+    // The engine's own graphs hold a full decode step and NCCL needs no workspace: the flag is named, and not pressed on
+    // anyone.
+    assert!(find(&answer.flags, "--compilation-config").is_none());
+    let reason = answer.sizing.unwrap().engine_reason;
+    assert!(
+        reason.contains("{\"cudagraph_capture_sizes\":[6,12,24,48,96,192]}"),
+        "{reason}"
     );
+    vllm.batch = 128;
+    let answer = ask(&host, &vllm);
+    let config = find(&answer.flags, "--compilation-config").unwrap();
+    assert!(config.value.as_ref().unwrap().ends_with(",768]}"));
 }
 
 #[test]

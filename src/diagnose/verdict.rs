@@ -206,14 +206,22 @@ fn cause_line(finding: &Finding) -> String {
         Confidence::Probable => "probable",
         Confidence::Possible => "possible",
     };
-    let mut line = format!(
-        "{sure} cause: {} ({}): {}",
-        finding.title, finding.cause, finding.because
-    );
-    if let Some(signal) = finding.evidence.first() {
-        line.push_str(&format!(" [{signal}]"));
-    }
-    line
+    const SIGNALS: usize = 3;
+    let seen = if finding.severity < Severity::Critical || finding.evidence.is_empty() {
+        finding.because.clone()
+    } else {
+        let shown: Vec<&str> = finding
+            .evidence
+            .iter()
+            .take(SIGNALS)
+            .map(String::as_str)
+            .collect();
+        format!("seen: {}", shown.join("; "))
+    };
+    format!(
+        "{sure} cause: {} ({}): {seen}",
+        finding.title, finding.cause
+    )
 }
 
 fn no_cause(findings: &[Finding], worst: &Record) -> String {
@@ -601,7 +609,7 @@ mod tests {
             "{}",
             verdict.cause
         );
-        assert_eq!(verdict.next, "sudo peerproof map");
+        assert_eq!(verdict.next, "sudo peerproof qualify");
     }
 
     #[test]

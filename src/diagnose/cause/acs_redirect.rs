@@ -55,7 +55,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             Judgement::CannotTell,
             "the ACS control word of ports between these GPUs was not read: config space past 64 bytes needs root",
         );
-        finding.next_test = Some("sudo peerproof map".into());
+        finding.next_test = Some("sudo peerproof qualify".into());
         finding.pairs = unknown;
         findings.push(finding);
     }
@@ -229,7 +229,10 @@ mod tests {
         host.acs_all(None);
         let found = judged(&host);
         assert_eq!(found[0].judgement, Judgement::CannotTell);
-        assert_eq!(found[0].next_test.as_deref(), Some("sudo peerproof map"));
+        assert_eq!(
+            found[0].next_test.as_deref(),
+            Some("sudo peerproof qualify")
+        );
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     };
     if let Some(reason) = better {
         let mut finding = CAUSE.says(Judgement::CannotTell, reason);
-        finding.next_test = Some("sudo peerproof map".into());
+        finding.next_test = Some("sudo peerproof qualify".into());
         finding.pairs = crossing;
         return vec![finding];
     }
