@@ -2,6 +2,7 @@
 //! variables, each with its reason and its basis. Pure. Rules of engines are data (`profile`); what is here is how
 //! evidence weighs on them: a failed pair switches every peer path off, and what was not proven is not built upon.
 
+mod caveats;
 mod choose;
 mod group;
 mod request;

@@ -75,6 +75,9 @@ fn a_group_beside_the_broken_pair_keeps_its_peers_and_is_warned() {
     let answer = ask(&host, &request("vllm", 4));
     assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_none());
     assert!(answer.caveats.iter().any(|c| c.contains("6->7")));
+    let mut two = request("vllm", 2);
+    two.group = Some(vec![GpuIndex(0), GpuIndex(1)]);
+    assert_eq!(ask(&host, &two).backend, "custom-all-reduce");
 }
 
 #[test]

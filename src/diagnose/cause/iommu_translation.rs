@@ -29,6 +29,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         )];
     }
     let broken = e.fabric_failures();
+    if e.is_guest().is_none() && !broken.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
+        );
+        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
+        finding.pairs = broken;
+        return vec![finding];
+    }
     if broken.is_empty() {
         return vec![nothing_broken(e)];
     }
@@ -365,5 +374,17 @@ mod tests {
         let found = judged(&host);
         assert_eq!(found[0].confidence, Confidence::Established);
         assert_eq!(found[0].pairs.len(), 4);
+    }
+
+    #[test]
+    fn an_unread_hypervisor_flag_cannot_tell() {
+        let mut host = {
+            let mut host = Host::root_complex(2);
+            host.direct_wrong(WrongKind::Zeroed, |_| true);
+            host.iommu_all("DMA");
+            host
+        };
+        host.snapshot.host.hypervisor = crate::model::reading::Reading::default();
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
     }
 }
