@@ -14,10 +14,12 @@
 //! | 1 | [`gpu`] | safe use of the CUDA driver |
 //! | 2 | [`collect`] | this host or a file as a snapshot |
 //! | 2 | [`probe`] | from a snapshot to records |
+//! | 3 | [`advise`] | findings and profiles to launch settings |
 //! | 3 | [`diagnose`] | from records to findings and a verdict |
 //! | 3 | [`render`] | from a report to bytes |
 //! | 4 | [`cli`] | commands and exit codes |
 
+pub mod advise;
 pub mod child;
 pub mod cli;
 pub mod collect;

@@ -39,7 +39,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         id: CUSTOM_ALL_REDUCE,
-        name: "custom all-reduce of vLLM and SGLang (CUDA IPC)",
+        name: "custom all-reduce (vLLM, SGLang)",
         needs: RESIDENT_KERNELS,
         peer: true,
     },
@@ -51,25 +51,25 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         id: SYMMETRIC_MEMORY,
-        name: "symmetric memory (PyTorch, NCCL windows)",
+        name: "symmetric memory",
         needs: RESIDENT_KERNELS,
         peer: true,
     },
     Kind {
         id: "llama-cpp-peer-copies",
-        name: "llama.cpp peer copies (GGML_CUDA_P2P)",
+        name: "llama.cpp peer copies",
         needs: &[Rung::Copied],
         peer: true,
     },
     Kind {
         id: SINGLE_PROCESS_PYTHON,
-        name: "single-process Python on several GPUs (torch .to, CuPy)",
+        name: "single-process multi-GPU Python",
         needs: &[Rung::Staged, Rung::Copied, Rung::Touched],
         peer: false,
     },
     Kind {
         id: "host-staged",
-        name: "host-staged copies and shared memory (NCCL SHM)",
+        name: "host-staged (NCCL SHM)",
         needs: &[Rung::Staged],
         peer: false,
     },

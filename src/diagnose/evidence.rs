@@ -213,8 +213,9 @@ impl<'a> Evidence<'a> {
     /// GPUs that failed by themselves: their pairs are not blamed.
     pub fn condemned_gpus(&self) -> BTreeSet<GpuIndex> {
         let own = self.failures().filter_map(|r| match r.case.subject {
-            Subject::Gpu(gpu) => Some(gpu),
-            Subject::Pair(_) => None,
+            // Two processes on one GPU may be kept apart by a container: that is no fault of the GPU.
+            Subject::Gpu(gpu) if r.case.rung == Rung::Alone => Some(gpu),
+            _ => None,
         });
         let rows = self
             .gpus()

@@ -7,7 +7,7 @@ mod coverage;
 mod evidence;
 mod ladder;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod verdict;
 mod weigh;
 

@@ -9,10 +9,11 @@ use super::{
 use crate::model::{
     case::{Outcome, Record, Rung, Subject},
     finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
-    pair::OrderedPair,
+    pair::{GpuIndex, OrderedPair},
     report::{Coverage, Grading, Selftest, Verdict},
     snapshot::Origin,
 };
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The verdict on the tested host.
 pub fn verdict(
@@ -31,7 +32,7 @@ pub fn verdict(
         return failed(evidence, worst, findings, &held, consumers);
     }
     if let Some(finding) = held.iter().find(|f| f.severity == Severity::Critical) {
-        return from_finding(Grading::Fail, &finding.title, finding);
+        return from_finding(Grading::Fail, &finding.because, finding);
     }
     if let Some(verdict) = inconclusive(evidence, coverage, selftest) {
         return verdict;
@@ -67,6 +68,10 @@ pub fn verdict(
 /// hangs before faults; then the pair with the most failing cases.
 fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
     let condemned = e.condemned_gpus();
+    let mut failing_cases: BTreeMap<OrderedPair, usize> = BTreeMap::new();
+    for pair in e.failures().filter_map(|r| r.case.subject.pair()) {
+        *failing_cases.entry(pair).or_default() += 1;
+    }
     let rank = |record: &Record| {
         let alone = matches!(record.case.subject, Subject::Gpu(_));
         let kind = match record.outcome {
@@ -81,7 +86,7 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             Subject::Gpu(_) => true,
         };
         let failing = match record.case.subject {
-            Subject::Pair(p) => e.of_pair(p).filter(|r| r.outcome.is_failure()).count(),
+            Subject::Pair(p) => failing_cases.get(&p).copied().unwrap_or_default(),
             Subject::Gpu(_) => 0,
         };
         (alone, blamed, kind, failing)
@@ -109,12 +114,13 @@ fn failed(
         describe(&worst.outcome)
     );
     if let Some(pair) = pair {
-        let failing = e
-            .pairs()
-            .into_iter()
-            .filter(|p| e.of_pair(*p).any(|r| r.outcome.is_failure()))
-            .count();
-        headline.push_str(&format!("; {failing} of {} pairs", e.pairs_tried().len()));
+        let failing: BTreeSet<OrderedPair> =
+            e.failures().filter_map(|r| r.case.subject.pair()).collect();
+        headline.push_str(&format!(
+            "; {} of {} pairs",
+            failing.len(),
+            e.pairs_tried().len()
+        ));
         headline.push_str(match e.control_arm(pair) {
             ControlArm::Intact => "; staged copies intact",
             ControlArm::DriverStagedWrong => "; the driver's staged copies wrong too",
@@ -152,7 +158,11 @@ fn failed(
         headline,
         cause,
         next: blamed
-            .and_then(|f| f.next_test.clone())
+            .and_then(|f| match f.confidence {
+                // Nothing is left to split: what comes next is the fix.
+                Confidence::Established => f.fix.first().cloned(),
+                _ => f.next_test.clone(),
+            })
             .or_else(|| {
                 findings
                     .iter()
@@ -196,14 +206,22 @@ fn cause_line(finding: &Finding) -> String {
         Confidence::Probable => "probable",
         Confidence::Possible => "possible",
     };
-    let mut line = format!(
-        "{sure} cause: {} ({}): {}",
-        finding.title, finding.cause, finding.because
-    );
-    if let Some(signal) = finding.evidence.first() {
-        line.push_str(&format!(" [{signal}]"));
-    }
-    line
+    const SIGNALS: usize = 3;
+    let seen = if finding.severity < Severity::Critical || finding.evidence.is_empty() {
+        finding.because.clone()
+    } else {
+        let shown: Vec<&str> = finding
+            .evidence
+            .iter()
+            .take(SIGNALS)
+            .map(String::as_str)
+            .collect();
+        format!("seen: {}", shown.join("; "))
+    };
+    format!(
+        "{sure} cause: {} ({}): {seen}",
+        finding.title, finding.cause
+    )
 }
 
 fn no_cause(findings: &[Finding], worst: &Record) -> String {
@@ -356,13 +374,25 @@ fn pass(
     selftest: Option<&Selftest>,
     consumers: &[Consumer],
 ) -> Verdict {
-    let count = e.snapshot.gpus.len();
+    let tried: BTreeSet<GpuIndex> = e
+        .gpus()
+        .map(|(g, _)| g)
+        .filter(|g| {
+            e.records
+                .iter()
+                .any(|r| r.outcome.ran() && r.case.subject.touches(*g))
+        })
+        .collect();
+    let count = tried.len();
     let mut headline = passed(e);
-    let without: Vec<OrderedPair> = OrderedPair::all(count as u32)
+    let without: Vec<OrderedPair> = OrderedPair::all(e.snapshot.gpus.len() as u32)
+        .filter(|p| tried.contains(&p.source) && tried.contains(&p.destination))
         .filter(|p| matches!(e.claim(*p), PeerClaim::Refused(_)) || e.refused(*p).is_some())
         .collect();
-    if count == 1 {
+    if e.snapshot.gpus.len() == 1 {
         headline.push_str("; with one GPU there are no pairs");
+    } else if e.pairs_tried().is_empty() {
+        headline.push_str("; no pair was chosen");
     } else if without.len() == count * (count - 1) {
         let status = without.first().map(|p| e.claim(*p));
         headline.push_str(&match status {
@@ -409,196 +439,4 @@ fn pass(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sample::{Host, pair, refusal, wrong};
-    use super::super::{consumers, coverage, findings};
-    use super::*;
-    use crate::model::{
-        case::WrongKind, pair::GpuIndex, pci::PcieLink, reading::Reading, report::Plant,
-    };
-
-    fn sound_checker() -> Selftest {
-        let plant = |kind| Plant {
-            planted: kind,
-            reported: kind,
-            detail: String::new(),
-        };
-        Selftest {
-            plants: vec![plant(None), plant(Some(WrongKind::Zeroed))],
-            device: "GPU0".into(),
-        }
-    }
-
-    fn judged(host: &Host, selftest: &Selftest) -> Verdict {
-        host.judge(|e| {
-            let covered = coverage(e.records, &[]);
-            let held = findings(e);
-            let users = consumers(e, &host.group());
-            verdict(e, &covered, Some(selftest), &held, &users)
-        })
-    }
-
-    fn grade(host: &Host) -> Grading {
-        judged(host, &sound_checker()).grading
-    }
-
-    #[test]
-    fn every_pair_zeroed_while_all_claims_say_ok() {
-        let mut host = Host::root_complex(8);
-        host.direct_wrong(WrongKind::Zeroed, |_| true);
-        host.iommu_all("DMA-FQ");
-        let verdict = judged(&host, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Fail);
-        assert_eq!(verdict.grading.exit_code(), 2);
-        assert_eq!(
-            verdict.headline,
-            "0->1 ce-push: zeroed in 3 of 3 attempts; 56 of 56 pairs; staged copies intact; contradicts the driver's claim that P2P is OK"
-        );
-        assert!(
-            verdict.cause.contains("iommu-translation"),
-            "{}",
-            verdict.cause
-        );
-        assert!(verdict.cause.contains("DMA-FQ"), "{}", verdict.cause);
-        assert!(
-            verdict.cause.contains("Vetoed: NCCL P2P"),
-            "{}",
-            verdict.cause
-        );
-        assert_eq!(verdict.worst_pair, Some(pair(0, 1)));
-    }
-
-    #[test]
-    fn the_healthy_twin_passes_with_unproven_consumers() {
-        let mut host = Host::root_complex(8);
-        host.all_intact();
-        let verdict = judged(&host, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Pass, "{verdict:?}");
-        assert_eq!(
-            verdict.headline,
-            "56 of 56 ordered pairs intact up to rung 3 touched"
-        );
-        assert!(verdict.next.starts_with("peerproof recommend"));
-    }
-
-    #[test]
-    fn two_beats_three_beats_one_beats_zero() {
-        let mut host = Host::root_complex(2);
-        host.all_intact();
-        assert_eq!(grade(&host), Grading::Pass);
-        host.snapshot.gpus[0].link_now = Reading::Known(PcieLink {
-            speed_gts: 32.0,
-            width: 8,
-        });
-        assert_eq!(grade(&host), Grading::Warn);
-        let reason = "the budget was spent".to_string();
-        host.set(pair(0, 1), "sm-load", Outcome::NotRun { reason });
-        assert_eq!(grade(&host), Grading::Inconclusive);
-        host.set_wrong(pair(1, 0), "ce-push", WrongKind::Dropped);
-        assert_eq!(grade(&host), Grading::Fail);
-    }
-
-    #[test]
-    fn a_checker_that_missed_a_plant_is_not_believed() {
-        let mut host = Host::root_complex(2);
-        host.all_intact();
-        let mut selftest = sound_checker();
-        selftest.plants[1].reported = None;
-        let verdict = judged(&host, &selftest);
-        assert_eq!(verdict.grading, Grading::Inconclusive);
-        assert!(
-            verdict.cause.contains("planted zeroed"),
-            "{}",
-            verdict.cause
-        );
-        host.set_wrong(pair(0, 1), "ce-push", WrongKind::Zeroed);
-        assert_eq!(judged(&host, &selftest).grading, Grading::Fail);
-    }
-
-    #[test]
-    fn no_gpu_and_nothing_tried_are_inconclusive() {
-        let verdict = judged(&Host::root_complex(0), &sound_checker());
-        assert_eq!(verdict.grading, Grading::Inconclusive);
-        assert_eq!(verdict.headline, "no NVIDIA GPU found");
-        assert_eq!(verdict.next, "peerproof demo");
-        assert_eq!(grade(&Host::root_complex(4)), Grading::Inconclusive);
-    }
-
-    #[test]
-    fn one_gpu_and_product_policy_pass_and_say_what_does_not_exist() {
-        let mut one = Host::root_complex(1);
-        one.put(
-            Subject::Gpu(GpuIndex(0)),
-            "memory",
-            Rung::Alone,
-            Outcome::Intact,
-        );
-        let verdict = judged(&one, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Pass);
-        assert!(
-            verdict.headline.contains("no pairs"),
-            "{}",
-            verdict.headline
-        );
-        let mut geforce = Host::root_complex(2);
-        geforce.name_all("NVIDIA GeForce RTX 5090");
-        geforce.claim_all("GNS");
-        geforce.refused();
-        let verdict = judged(&geforce, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Pass);
-        assert!(verdict.headline.contains("peer access does not exist here"));
-        assert!(verdict.headline.contains("GNS"));
-    }
-
-    #[test]
-    fn advertised_but_refused_warns() {
-        let mut host = Host::root_complex(2);
-        host.all_intact();
-        host.set(pair(0, 1), "ce-push", refusal(217));
-        assert_eq!(grade(&host), Grading::Warn);
-    }
-
-    #[test]
-    fn a_hang_names_its_pair() {
-        let mut host = Host::root_complex(8);
-        host.all_intact();
-        host.set(pair(3, 6), "sm-store", Outcome::TimedOut { after_ms: 5000 });
-        let verdict = judged(&host, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Fail);
-        assert!(
-            verdict
-                .headline
-                .starts_with("3->6 sm-store: hang, killed after 5000 ms; 1 of 56 pairs"),
-            "{}",
-            verdict.headline
-        );
-    }
-
-    #[test]
-    fn a_gpu_that_fails_alone_heads_the_verdict() {
-        let mut host = Host::root_complex(3);
-        host.direct_wrong(WrongKind::Zeroed, |p| p.touches(GpuIndex(2)));
-        let outcome = wrong(WrongKind::Flipped);
-        host.put(Subject::Gpu(GpuIndex(2)), "memory", Rung::Alone, outcome);
-        let verdict = judged(&host, &sound_checker());
-        assert!(
-            verdict.headline.starts_with("GPU2 memory: flipped"),
-            "{}",
-            verdict.headline
-        );
-        assert!(verdict.cause.contains("gpu-itself"), "{}", verdict.cause);
-    }
-
-    #[test]
-    fn wrong_data_over_nvlink_fails_without_a_pcie_cause() {
-        let mut host = Host::nvswitch(2);
-        host.direct_wrong(WrongKind::Flipped, |p| p == pair(0, 1));
-        let verdict = judged(&host, &sound_checker());
-        assert_eq!(verdict.grading, Grading::Fail);
-        assert_eq!(
-            verdict.cause.split(". Vetoed").next(),
-            Some("no known cause fits what was seen")
-        );
-        assert!(verdict.next.starts_with("peerproof qualify --pairs '0->1'"));
-    }
-}
+mod tests;

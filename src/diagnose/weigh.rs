@@ -160,4 +160,23 @@ mod tests {
         }
         assert!(all.iter().any(|f| f.judgement == Judgement::Cleared));
     }
+
+    /// Sixteen GPUs with six sizes of every mechanism: the questions stay cheap enough to be asked of a saved report.
+    #[test]
+    fn a_large_report_is_judged_in_seconds_without_optimisation() {
+        let mut host = Host::root_complex(16);
+        host.direct_wrong(WrongKind::Zeroed, |p| p.source.0 == 3);
+        let once = host.records.clone();
+        for _ in 1..6 {
+            host.records.extend(once.iter().cloned());
+        }
+        let started = std::time::Instant::now();
+        host.judge(|e| {
+            let covered = super::super::coverage(e.records, &[]);
+            let users = super::super::consumers(e, &host.group());
+            super::super::verdict(e, &covered, None, &findings(e), &users)
+        });
+        println!("{} records: {:?}", host.records.len(), started.elapsed());
+        assert!(started.elapsed().as_secs() < 20);
+    }
 }

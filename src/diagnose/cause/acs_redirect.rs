@@ -27,6 +27,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         )];
     }
     let broken = e.fabric_failures();
+    if e.is_guest().is_none() && !broken.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
+        );
+        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
+        finding.pairs = broken;
+        return vec![finding];
+    }
     if broken.is_empty() {
         return vec![slow_switch(e).unwrap_or_else(|| {
             CAUSE.says(
@@ -55,7 +64,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             Judgement::CannotTell,
             "the ACS control word of ports between these GPUs was not read: config space past 64 bytes needs root",
         );
-        finding.next_test = Some("sudo peerproof map".into());
+        finding.next_test = Some("sudo peerproof qualify".into());
         finding.pairs = unknown;
         findings.push(finding);
     }
@@ -229,7 +238,10 @@ mod tests {
         host.acs_all(None);
         let found = judged(&host);
         assert_eq!(found[0].judgement, Judgement::CannotTell);
-        assert_eq!(found[0].next_test.as_deref(), Some("sudo peerproof map"));
+        assert_eq!(
+            found[0].next_test.as_deref(),
+            Some("sudo peerproof qualify")
+        );
     }
 
     #[test]
@@ -255,5 +267,12 @@ mod tests {
         let found = judged(&host);
         assert_eq!(found[0].judgement, Judgement::Indicted);
         assert_eq!(found[0].severity, Severity::Info);
+    }
+
+    #[test]
+    fn an_unread_hypervisor_flag_cannot_tell() {
+        let mut host = zeroed();
+        host.snapshot.host.hypervisor = crate::model::reading::Reading::default();
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
     }
 }

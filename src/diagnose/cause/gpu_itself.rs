@@ -61,7 +61,10 @@ fn xid_meaning(code: u32) -> Option<&'static str> {
 fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let mut signals: Vec<(Severity, String)> = Vec::new();
     let mut failed_alone = false;
-    for record in e.of_gpu(index).filter(|r| r.outcome.is_failure()) {
+    for record in e
+        .of_gpu(index)
+        .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
+    {
         failed_alone = true;
         let detail = record
             .outcome
@@ -244,5 +247,22 @@ mod tests {
             Outcome::Intact,
         );
         assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+    }
+
+    #[test]
+    fn two_processes_on_one_gpu_that_cannot_share_memory_do_not_condemn_it() {
+        let mut host = Host::root_complex(1);
+        host.put(
+            Subject::Gpu(GpuIndex(0)),
+            "memory",
+            Rung::Alone,
+            Outcome::Intact,
+        );
+        let outcome = Outcome::Died {
+            how: "exit status 70".into(),
+        };
+        host.put(Subject::Gpu(GpuIndex(0)), "ipc", Rung::Shared, outcome);
+        assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
+        assert!(host.judge(|e| e.condemned_gpus()).is_empty());
     }
 }

@@ -8,9 +8,10 @@ use super::super::{
 use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
+    reading::Reading,
     topology::PathType,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "iommu-translation",
@@ -28,6 +29,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         )];
     }
     let broken = e.fabric_failures();
+    if e.is_guest().is_none() && !broken.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
+        );
+        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
+        finding.pairs = broken;
+        return vec![finding];
+    }
     if broken.is_empty() {
         return vec![nothing_broken(e)];
     }
@@ -110,6 +120,7 @@ fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
         let (redirecting, unknown) = e.acs_between(*p);
         !redirecting.is_empty() || !unknown.is_empty() || e.bridges_between(*p).is_empty()
     });
+    let acs_unread = held.iter().any(|p| !e.acs_between(*p).1.is_empty());
     let confidence = if !passing_through_root.is_empty() {
         Confidence::Possible
     } else if controlled && (!acs_open || faulted) {
@@ -163,33 +174,40 @@ fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
         requalify(&held, &["bounce", "staged", "ce-push"])
     } else if faults.is_none() {
         "sudo dmesg | grep -E 'AMD-Vi|DMAR:|IOMMU'".to_string()
+    } else if acs_unread {
+        "sudo peerproof qualify".to_string()
     } else {
-        "sudo peerproof map".to_string()
+        "peerproof qualify (after a boot with iommu=pt)".to_string()
     });
     finding.pairs = held;
     finding
 }
 
+/// What is known of the domains, GPUs of one state in one line: "GPU0, GPU1: default domain DMA-FQ".
 fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
     let gpus: BTreeSet<GpuIndex> = pairs
         .iter()
         .flat_map(|p| [p.source, p.destination])
         .collect();
-    gpus.into_iter()
-        .filter_map(|i| {
-            let gpu = e.snapshot.gpu(i)?;
-            Some(match (&gpu.iommu.known(), gpu.iommu.absence()) {
-                (Some(group), _) => match group.domain_type.known() {
-                    Some(kind) => format!(
-                        "GPU{i}: default domain {kind} (/sys/kernel/iommu_groups/{}/type)",
-                        group.group
-                    ),
-                    None => format!("GPU{i}: IOMMU group {}, domain type not known", group.group),
-                },
-                (None, Some(why)) => format!("GPU{i}: no IOMMU group: {why}"),
-                (None, None) => return None,
-            })
-        })
+    let mut states: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for index in gpus {
+        let Some(gpu) = e.snapshot.gpu(index) else {
+            continue;
+        };
+        let state = match &gpu.iommu {
+            Reading::Known(group) => match &group.domain_type {
+                Reading::Known(kind) => {
+                    format!("default domain {kind} (/sys/kernel/iommu_groups/*/type)")
+                }
+                Reading::Absent(why) => format!("domain type not known: {why}"),
+            },
+            Reading::Absent(why) => format!("no IOMMU group: {why}"),
+        };
+        states.entry(state).or_default().push(format!("GPU{index}"));
+    }
+    states
+        .into_iter()
+        .map(|(state, gpus)| format!("{}: {state}", gpus.join(", ")))
         .collect()
 }
 
@@ -277,7 +295,7 @@ mod tests {
         host.direct_wrong(WrongKind::Dropped, |_| true);
         host.iommu_all("DMA");
         host.acs_all(None);
-        host.snapshot.host.kernel_log = crate::model::reading::Reading::Known(vec![
+        host.snapshot.host.kernel_log = Reading::Known(vec![
             "AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x1 address=0x2 flags=0x20]".into(),
         ]);
         assert_eq!(judged(&host)[0].confidence, Confidence::Established);
@@ -295,7 +313,7 @@ mod tests {
     fn an_unread_domain_cannot_tell() {
         let mut host = Host::root_complex(2);
         host.direct_wrong(WrongKind::Zeroed, |_| true);
-        host.snapshot.host.iommu_classes = crate::model::reading::Reading::default();
+        host.snapshot.host.iommu_classes = Reading::default();
         assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
     }
 
@@ -339,5 +357,34 @@ mod tests {
         host.direct_wrong(WrongKind::Zeroed, |p| p.source.0 == 0);
         host.iommu_all("DMA");
         assert_eq!(judged(&host)[0].confidence, Confidence::Possible);
+    }
+
+    /// Far pairs without peer access pass because their bytes go through the host: they clear nothing.
+    #[test]
+    fn staged_far_pairs_do_not_speak_for_the_fabric() {
+        let mut host = Host::root_complex(4);
+        let near = |p: OrderedPair| (p.source.0 < 2) == (p.destination.0 < 2);
+        host.refused();
+        for p in OrderedPair::all(4).filter(|p| near(*p)) {
+            for mechanism in ["ce-push", "ce-pull", "sm-store", "sm-load"] {
+                host.set_wrong(p, mechanism, WrongKind::Zeroed);
+            }
+        }
+        host.iommu_all("DMA");
+        let found = judged(&host);
+        assert_eq!(found[0].confidence, Confidence::Established);
+        assert_eq!(found[0].pairs.len(), 4);
+    }
+
+    #[test]
+    fn an_unread_hypervisor_flag_cannot_tell() {
+        let mut host = {
+            let mut host = Host::root_complex(2);
+            host.direct_wrong(WrongKind::Zeroed, |_| true);
+            host.iommu_all("DMA");
+            host
+        };
+        host.snapshot.host.hypervisor = crate::model::reading::Reading::default();
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
     }
 }

@@ -27,6 +27,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         )];
     }
     let broken = e.fabric_failures();
+    if e.is_guest().is_none() && !broken.is_empty() {
+        let mut finding = CAUSE.says(
+            Judgement::CannotTell,
+            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
+        );
+        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
+        finding.pairs = broken;
+        return vec![finding];
+    }
     if broken.is_empty() {
         return vec![CAUSE.says(
             Judgement::NotApplicable,
@@ -72,7 +81,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     };
     if let Some(reason) = better {
         let mut finding = CAUSE.says(Judgement::CannotTell, reason);
-        finding.next_test = Some("sudo peerproof map".into());
+        finding.next_test = Some("sudo peerproof qualify".into());
         finding.pairs = crossing;
         return vec![finding];
     }
@@ -183,5 +192,12 @@ mod tests {
         let mut healthy = Host::root_complex(2);
         healthy.all_intact();
         assert_eq!(judged(&healthy)[0].judgement, Judgement::NotApplicable);
+    }
+
+    #[test]
+    fn an_unread_hypervisor_flag_cannot_tell() {
+        let mut host = two_sockets();
+        host.snapshot.host.hypervisor = crate::model::reading::Reading::default();
+        assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
     }
 }

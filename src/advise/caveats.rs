@@ -1,0 +1,142 @@
+//! What a reader must know before trusting a recommendation: what was not proven, and the traps that this host and the
+//! operator's environment hold.
+
+use super::group::{Group, Peers};
+use crate::{
+    diagnose::Evidence,
+    model::{case::Rung, finding::Recommendation},
+    profile::{Condition, EngineProfile},
+};
+
+/// What a reader must know before trusting the answer.
+pub(super) fn warn(
+    engine: &EngineProfile,
+    evidence: Option<&Evidence>,
+    group: &Group,
+    answer: &mut Recommendation,
+) {
+    let mut say = Vec::new();
+    match &group.peers {
+        Peers::Failed(seen) => {
+            say.push(format!("peers of this group are not to be used: {seen}. NCCL_P2P_DISABLE=1 alone is not enough; the settings belong together"));
+            if group.host_path_broken {
+                say.push("do not serve on this group: bytes are wrong through the host or on a GPU by itself, and no backend avoids that".to_string());
+            }
+        }
+        Peers::Unproven(missing) => say.push(format!(
+            "peers are unproven ({missing}), so this keeps to the host path, the slow and safe one; run 'peerproof qualify' and ask again with '--from REPORT'"
+        )),
+        Peers::Refused(who) => say.push(format!(
+            "no peer access ({who}); bytes go through shared host memory: in a container give --ipc=host or --shm-size=1g"
+        )),
+        Peers::Proven(rung) if *rung < Rung::Reduced => say.push(format!(
+            "every pair is proven up to rung {rung}; kernels of several processes that wait for each other (rungs 4 to 6) were not tested by this version"
+        )),
+        Peers::Proven(_) => {}
+    }
+    if !group.broken_elsewhere.is_empty() {
+        let names: Vec<String> = group
+            .broken_elsewhere
+            .iter()
+            .take(4)
+            .map(ToString::to_string)
+            .collect();
+        say.push(format!(
+            "{} broken pairs lie outside this group ({}): do not start another group on them",
+            group.broken_elsewhere.len(),
+            names.join(", ")
+        ));
+    }
+    for (id, reason) in &answer.refused {
+        if reason.starts_with("candidate, unproven")
+            && let Some(backend) = engine.backends.iter().find(|b| b.id == *id)
+        {
+            let options: Vec<&str> = backend
+                .when
+                .iter()
+                .filter_map(|c| match c {
+                    Condition::EngineOption(text) => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
+            let switches: Vec<String> = backend
+                .turn_on
+                .iter()
+                .map(|s| match &s.value {
+                    Some(value) => format!("{}={value}", s.name),
+                    None => s.name.clone(),
+                })
+                .collect();
+            say.push(format!(
+                "{} is a candidate: opt-in by {}, with {}. It has no timeout: a fault is a hang. Not recommended until its rungs are proven",
+                backend.name,
+                switches.join(" "),
+                options.join("; ")
+            ));
+        }
+    }
+    if let Some(e) = evidence {
+        environment_traps(e, &mut say);
+        islands(e, group, &mut say);
+    }
+    if group.compute.iter().any(|(major, _)| *major < 8)
+        && answer.sizing.as_ref().is_some_and(|s| s.dtype == "bf16")
+    {
+        say.push("bf16 needs compute capability 8.0: these GPUs run fp16 (--dtype fp16); the size is the same".to_string());
+    }
+    say.append(&mut answer.caveats);
+    answer.caveats = say;
+    answer.caveats.extend(engine.caveats.iter().cloned());
+}
+
+/// Variables of the operator's environment that are known to hurt.
+fn environment_traps(e: &Evidence, say: &mut Vec<String>) {
+    for (name, value) in &e.snapshot.environment {
+        match name.as_str() {
+            "GGML_CUDA_P2P" => say.push(format!(
+                "GGML_CUDA_P2P={value} is set here: its presence alone turns peer copies on, whatever the value; unset it"
+            )),
+            "NCCL_P2P_USE_CUDA_MEMCPY" if value != "0" => say.push(
+                "NCCL_P2P_USE_CUDA_MEMCPY is set here: collectives were seen to finish with wrong results; unset it".to_string(),
+            ),
+            "NCCL_SHM_DISABLE" if value != "0" => say.push(
+                "NCCL_SHM_DISABLE is set here: it takes the fallback away; unset it".to_string(),
+            ),
+            "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_ALLOC_CONF"
+                if value.contains("expandable_segments:True") =>
+            {
+                say.push(format!(
+                    "{name} has expandable_segments:True: CUDA IPC of such memory fails ('invalid argument', 'operation not permitted')"
+                ));
+            }
+            "CUDA_VISIBLE_DEVICES" if value.contains("GPU-") || value.contains("MIG-") => say
+                .push(
+                    "CUDA_VISIBLE_DEVICES holds UUIDs: vLLM reads it as numbers; give indices"
+                        .to_string(),
+                ),
+            _ => {}
+        }
+    }
+}
+
+/// Eight-rank kernels take ranks 0-3 and 4-7 for islands.
+fn islands(e: &Evidence, group: &Group, say: &mut Vec<String>) {
+    if group.world() != 8 || group.full_nvlink == Some(true) {
+        return;
+    }
+    let homes: Vec<i32> = group
+        .gpus
+        .iter()
+        .filter_map(|g| e.snapshot.gpu(*g)?.numa_node.known().copied())
+        .filter(|n| *n >= 0)
+        .collect();
+    let (Some(near), Some(far), 8) = (homes.get(..4), homes.get(4..), homes.len()) else {
+        return;
+    };
+    let one_home = |half: &[i32]| half.iter().all(|n| half.first() == Some(n));
+    if !(one_home(near) && one_home(far)) {
+        say.push(format!(
+            "rank order: eight-rank PCIe kernels take ranks 0-3 and 4-7 for islands, and the NUMA nodes of this group are {homes:?}; reorder with --gpus so that each half is one node"
+        ));
+    }
+}

@@ -1,0 +1,236 @@
+//! What the evidence says of the group that an engine is to run on: its fabric, its peers, its compute capability.
+
+use super::request::{AdviseError, Request};
+use crate::{
+    diagnose::{ControlArm, Evidence, PeerClaim, rung_reached},
+    model::{
+        case::Rung,
+        pair::{GpuIndex, OrderedPair},
+        topology::{FabricClass, PathType},
+    },
+};
+
+/// What may be built upon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peers {
+    /// Wrong data, faults or hangs on a pair, or a GPU that fails by itself: what was seen.
+    Failed(String),
+    /// No peer access on some pair: which, and who says so.
+    Refused(String),
+    /// Nobody has proven the pairs: what is missing.
+    Unproven(String),
+    /// Every pair is intact up to this rung, 3 or higher.
+    Proven(Rung),
+}
+
+/// The group as the evidence shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Group {
+    pub(crate) gpus: Vec<GpuIndex>,
+    pub(crate) pairs: Vec<OrderedPair>,
+    pub(crate) peers: Peers,
+    /// Copies through the host are wrong as well: no backend is safe.
+    pub(crate) host_path_broken: bool,
+    pub(crate) fabric: FabricClass,
+    /// NVLink on every pair; `None` when the sources would not have shown it.
+    pub(crate) full_nvlink: Option<bool>,
+    /// Some pair crosses a host bridge without NVLink.
+    pub(crate) crosses_root: bool,
+    /// Compute capabilities, one for each GPU whose is known.
+    pub(crate) compute: Vec<(u32, u32)>,
+    /// GeForce GPUs with PCIe peer access: a patched driver.
+    pub(crate) patched: bool,
+    /// Broken pairs of the host outside the group.
+    pub(crate) broken_elsewhere: Vec<OrderedPair>,
+}
+
+impl Group {
+    /// The group of `request` on the host of `evidence`; without evidence a group of which nothing is known.
+    pub(crate) fn of(request: &Request, evidence: Option<&Evidence>) -> Result<Self, AdviseError> {
+        if request.tp == 0 {
+            return Err(AdviseError::Zero("--tp"));
+        }
+        let gpus: Vec<GpuIndex> = match &request.group {
+            Some(given) => given.clone(),
+            None => (0..request.tp).map(GpuIndex).collect(),
+        };
+        if gpus.len() != request.tp as usize {
+            return Err(AdviseError::GroupSize {
+                members: gpus.len(),
+                tp: request.tp,
+            });
+        }
+        for (i, gpu) in gpus.iter().enumerate() {
+            if gpus.iter().take(i).any(|other| other == gpu) {
+                return Err(AdviseError::Twice(*gpu));
+            }
+        }
+        let Some(e) = evidence else {
+            return Ok(Group {
+                gpus,
+                pairs: Vec::new(),
+                peers: Peers::Unproven("no host was looked at".to_string()),
+                host_path_broken: false,
+                fabric: FabricClass::Unknown,
+                full_nvlink: None,
+                crosses_root: false,
+                compute: Vec::new(),
+                patched: false,
+                broken_elsewhere: Vec::new(),
+            });
+        };
+        let count = e.snapshot.gpus.len();
+        if let Some(gpu) = gpus.iter().find(|g| g.at() >= count) {
+            return Err(AdviseError::NoSuchGpu { gpu: *gpu, count });
+        }
+        let pairs: Vec<OrderedPair> = gpus
+            .iter()
+            .flat_map(|s| gpus.iter().filter_map(|d| OrderedPair::new(s.0, d.0)))
+            .collect();
+        let full_nvlink = full_nvlink(e, &pairs);
+        let peers = peers(e, &gpus, &pairs);
+        let geforce = gpus.iter().any(|g| {
+            e.snapshot
+                .gpu(*g)
+                .and_then(|gpu| gpu.name.known())
+                .is_some_and(|n| n.contains("GeForce"))
+        });
+        let in_group = |p: &OrderedPair| gpus.contains(&p.source) && gpus.contains(&p.destination);
+        Ok(Group {
+            patched: geforce
+                && full_nvlink != Some(true)
+                && matches!(peers, Peers::Proven(_) | Peers::Unproven(_)),
+            host_path_broken: pairs.iter().any(|p| {
+                matches!(
+                    e.control_arm(*p),
+                    ControlArm::BounceWrong | ControlArm::DriverStagedWrong
+                )
+            }) || e.condemned_gpus().iter().any(|g| gpus.contains(g)),
+            fabric: fabric(e, &pairs),
+            crosses_root: pairs
+                .iter()
+                .any(|p| !e.has_nvlink(*p) && e.path_type(*p).is_some_and(|t| t >= PathType::Phb)),
+            compute: gpus
+                .iter()
+                .filter_map(|g| e.snapshot.gpu(*g)?.compute_capability.known().copied())
+                .collect(),
+            broken_elsewhere: e
+                .peer_failures()
+                .into_iter()
+                .filter(|p| !in_group(p))
+                .collect(),
+            full_nvlink,
+            peers,
+            pairs,
+            gpus,
+        })
+    }
+
+    /// Group size.
+    pub(crate) fn world(&self) -> u32 {
+        self.gpus.len() as u32
+    }
+
+    /// Every GPU is known to have compute capability 10.x.
+    pub(crate) fn is_blackwell_datacenter(&self) -> bool {
+        !self.compute.is_empty()
+            && self.compute.len() == self.gpus.len()
+            && self.compute.iter().all(|(major, _)| *major == 10)
+    }
+}
+
+fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
+    if let Some(gpu) = e.condemned_gpus().iter().find(|g| gpus.contains(g)) {
+        return Peers::Failed(format!("GPU{gpu} fails by itself"));
+    }
+    let failed = pairs
+        .iter()
+        .flat_map(|p| e.of_pair(*p))
+        .find(|r| r.outcome.is_failure() && r.case.rung > Rung::Advertised);
+    if let Some(record) = failed {
+        return Peers::Failed(format!(
+            "record {}: {} {} was {}",
+            record.case.id,
+            record.case.subject,
+            record.case.mechanism,
+            record.outcome.word()
+        ));
+    }
+    for pair in pairs {
+        if let PeerClaim::Refused(status) = e.claim(*pair) {
+            return Peers::Refused(format!("NVML says {status} for pair {pair}"));
+        }
+        if let Some(record) = e.refused(*pair) {
+            return Peers::Refused(format!(
+                "record {}: peer access was refused on pair {pair}",
+                record.case.id
+            ));
+        }
+    }
+    let lowest = pairs.iter().map(|p| (rung_reached(e, *p), *p)).min();
+    match lowest {
+        Some((Some(rung), _)) if rung >= Rung::Touched => Peers::Proven(rung),
+        Some((Some(Rung::Advertised), pair)) => Peers::Unproven(format!(
+            "pair {pair} is advertised as OK, and nothing was tried"
+        )),
+        Some((Some(rung), pair)) => Peers::Unproven(format!(
+            "pair {pair} is proven up to rung {rung} only, and kernels need rung 3"
+        )),
+        Some((None, pair)) => Peers::Unproven(format!("nothing is proven of pair {pair}")),
+        None => Peers::Unproven("one GPU has no pairs".to_string()),
+    }
+}
+
+fn full_nvlink(e: &Evidence, pairs: &[OrderedPair]) -> Option<bool> {
+    if pairs.is_empty() {
+        return None;
+    }
+    let known = pairs.iter().all(|p| {
+        e.snapshot
+            .topology
+            .pairs
+            .get(*p)
+            .is_some_and(|path| path.nvlink_known || path.nvlinks > 0)
+    });
+    known.then(|| pairs.iter().all(|p| e.has_nvlink(*p)))
+}
+
+/// Fabric of the group: NVLink first, then the nearest PCIe path that any two members share.
+fn fabric(e: &Evidence, pairs: &[OrderedPair]) -> FabricClass {
+    if pairs.is_empty() {
+        return FabricClass::None;
+    }
+    let paths: Vec<_> = pairs
+        .iter()
+        .filter_map(|p| e.snapshot.topology.pairs.get(*p))
+        .collect();
+    if paths.len() < pairs.len() {
+        return FabricClass::Unknown;
+    }
+    if paths.iter().all(|p| p.nvlinks > 0) {
+        return if paths.iter().all(|p| p.through_nvswitch) {
+            FabricClass::Nvswitch
+        } else {
+            FabricClass::NvlinkMesh
+        };
+    }
+    if paths.iter().any(|p| p.nvlinks > 0) {
+        return FabricClass::NvlinkPairs;
+    }
+    if e.snapshot.topology.class == FabricClass::VmOpaque {
+        return FabricClass::VmOpaque;
+    }
+    let kinds: Vec<PathType> = paths.iter().filter_map(|p| p.pcie).collect();
+    if kinds.len() < paths.len() {
+        FabricClass::Unknown
+    } else if kinds
+        .iter()
+        .any(|k| matches!(k, PathType::Pix | PathType::Pxb))
+    {
+        FabricClass::PcieSwitch
+    } else if kinds.contains(&PathType::Sys) {
+        FabricClass::RootComplexCrossSocket
+    } else {
+        FabricClass::RootComplexSingleSocket
+    }
+}

@@ -1,0 +1,282 @@
+//! What is asked, and why it may not be answerable.
+
+use crate::{
+    model::pair::GpuIndex,
+    profile::{Dtype, Profiles},
+};
+
+/// A question to `recommend`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Request {
+    /// Engine id.
+    pub engine: String,
+    /// Model by id or repository name.
+    pub model: Option<String>,
+    /// Hidden size in elements; overrides the model's.
+    pub hidden: Option<u64>,
+    /// Tensor-parallel group size.
+    pub tp: u32,
+    /// Requests decoded together.
+    pub batch: u64,
+    /// The engine's own number of speculative tokens.
+    pub draft_tokens: Option<u64>,
+    /// Speculative method, where it changes the number's meaning.
+    pub spec: Option<String>,
+    /// Rows verified per request; overrides the number and method.
+    pub rows_per_request: Option<u64>,
+    /// Activation type; the model's, else bf16.
+    pub dtype: Option<String>,
+    /// The GPUs of the group, in rank order; else the first `tp` of the host.
+    pub group: Option<Vec<GpuIndex>>,
+}
+
+/// A question that cannot be answered. Each says what would do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdviseError {
+    /// No profile of that engine.
+    #[error("unknown engine '{name}' (known: {known})")]
+    UnknownEngine {
+        /// As asked.
+        name: String,
+        /// All ids.
+        known: String,
+    },
+    /// No profile of that model.
+    #[error(
+        "unknown model '{name}' ({near}); or give --hidden with the hidden size of its config.json"
+    )]
+    UnknownModel {
+        /// As asked.
+        name: String,
+        /// Near names, in words.
+        near: String,
+    },
+    /// The profile does not know the hidden size.
+    #[error("the hidden size of '{0}' is not known; give --hidden with the one of its config.json")]
+    HiddenUnknown(String),
+    /// Not an activation type.
+    #[error("unknown activation type '{name}' (known: {known})")]
+    UnknownDtype {
+        /// As asked.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// Not a speculative method of this engine.
+    #[error(
+        "unknown speculative method '{name}' of {engine} (known: {known}); or give --rows-per-request"
+    )]
+    UnknownMethod {
+        /// As asked.
+        name: String,
+        /// Engine.
+        engine: String,
+        /// All names.
+        known: String,
+    },
+    /// A method without its number.
+    #[error("method {method} needs --draft-tokens ({flag} of {engine})")]
+    DraftTokensMissing {
+        /// Method.
+        method: String,
+        /// The engine's name of the number.
+        flag: String,
+        /// Engine.
+        engine: String,
+    },
+    /// A number that cannot be zero.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// The group does not have `tp` members.
+    #[error("the group has {members} GPUs and --tp is {tp}")]
+    GroupSize {
+        /// Members given.
+        members: usize,
+        /// Tensor-parallel size.
+        tp: u32,
+    },
+    /// A GPU twice in one group.
+    #[error("GPU{0} is in the group twice")]
+    Twice(GpuIndex),
+    /// Not enough GPUs, or not that one.
+    #[error("GPU{gpu} does not exist: this host has {count} GPUs")]
+    NoSuchGpu {
+        /// As asked.
+        gpu: GpuIndex,
+        /// GPUs of the host.
+        count: usize,
+    },
+    /// A product beyond 64 bits.
+    #[error("batch x rows x hidden is too large to be meant")]
+    TooLarge,
+}
+
+/// Hidden size and activation type, and how they are called in the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) label: String,
+    pub(crate) hidden: u64,
+    pub(crate) dtype: Dtype,
+    /// Said when the type was assumed, and the profile's own note.
+    pub(crate) caveats: Vec<String>,
+}
+
+/// The shape asked for; `None` when neither model nor hidden size was named.
+pub(crate) fn shape(request: &Request, profiles: &Profiles) -> Result<Option<Shape>, AdviseError> {
+    let asked_type = match &request.dtype {
+        None => None,
+        Some(name) => Some(Dtype::parse(name).ok_or_else(|| AdviseError::UnknownDtype {
+            name: name.clone(),
+            known: Dtype::ALL.map(Dtype::name).join(", "),
+        })?),
+    };
+    if request.hidden == Some(0) {
+        return Err(AdviseError::Zero("--hidden"));
+    }
+    let model = match &request.model {
+        None => None,
+        Some(name) => match profiles.model(name) {
+            Some(model) => Some(model),
+            None if request.hidden.is_some() => None,
+            None => {
+                return Err(AdviseError::UnknownModel {
+                    name: name.clone(),
+                    near: near(name, profiles),
+                });
+            }
+        },
+    };
+    let hidden = match (request.hidden, model) {
+        (Some(hidden), _) => hidden,
+        (None, Some(model)) => model
+            .hidden
+            .ok_or_else(|| AdviseError::HiddenUnknown(model.id.clone()))?,
+        (None, None) => return Ok(None),
+    };
+    let mut caveats = Vec::new();
+    let known_type = asked_type.or_else(|| model.and_then(|m| m.activation));
+    if known_type.is_none() {
+        caveats.push("the activation type is not known: bf16 is assumed; --dtype tells it (fp16 has the same size, fp32 twice)".to_string());
+    }
+    if let Some(model) = model {
+        if let Some(note) = &model.note {
+            caveats.push(format!("{}: {note}", model.id));
+        }
+        if request.hidden.is_some_and(|h| Some(h) != model.hidden) {
+            caveats.push(format!(
+                "--hidden {hidden} is used; the profile of {} says {}",
+                model.id,
+                model
+                    .hidden
+                    .map_or("unknown".to_string(), |h| h.to_string())
+            ));
+        }
+    }
+    let label = match (&request.model, model) {
+        (_, Some(model)) => model.id.clone(),
+        (Some(name), None) => name.clone(),
+        (None, None) => format!("hidden {hidden}"),
+    };
+    Ok(Some(Shape {
+        label,
+        hidden,
+        dtype: known_type.unwrap_or(Dtype::Bf16),
+        caveats,
+    }))
+}
+
+/// "near: glm-5.2, glm-4.7", or where to look when nothing is near.
+fn near(name: &str, profiles: &Profiles) -> String {
+    const SHOWN: usize = 5;
+    let wanted = name.trim().to_ascii_lowercase();
+    let mut ranked: Vec<(usize, &str)> = profiles
+        .models
+        .iter()
+        .map(|model| {
+            let best = model
+                .names()
+                .map(|n| distance(&wanted, &n.to_ascii_lowercase()))
+                .min()
+                .unwrap_or(usize::MAX);
+            (best, model.id.as_str())
+        })
+        .filter(|(far, id)| *far <= wanted.len().max(id.len()) / 2)
+        .collect();
+    ranked.sort();
+    if ranked.is_empty() {
+        let known: Vec<&str> = profiles.models.iter().map(|m| m.id.as_str()).collect();
+        return format!("known: {}", known.join(", "));
+    }
+    let names: Vec<&str> = ranked.iter().take(SHOWN).map(|(_, id)| *id).collect();
+    format!("near: {}", names.join(", "))
+}
+
+/// Levenshtein distance in characters.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
+            let next = (corner + usize::from(x != *y)).min(left + 1).min(*cell + 1);
+            corner = *cell;
+            *cell = next;
+            left = next;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", ""), 3);
+        assert_eq!(distance("glm-5.2", "glm-5.2"), 0);
+    }
+
+    fn ask(model: Option<&str>, hidden: Option<u64>) -> Result<Option<Shape>, AdviseError> {
+        let request = Request {
+            model: model.map(String::from),
+            hidden,
+            ..Request::default()
+        };
+        shape(&request, &Profiles::embedded().unwrap())
+    }
+
+    #[test]
+    fn an_unknown_model_lists_near_names() {
+        let error = ask(Some("glm-5.3"), None).unwrap_err().to_string();
+        assert!(
+            error.contains("near: ") && error.contains("glm-5.2"),
+            "{error}"
+        );
+        let error = ask(Some("zzzzzz"), None).unwrap_err().to_string();
+        assert!(error.contains("known: "), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_size_stays_unknown_until_it_is_told() {
+        assert_eq!(
+            ask(Some("mistral-large-3"), None),
+            Err(AdviseError::HiddenUnknown("mistral-large-3".into()))
+        );
+        let shape = ask(Some("mistral-large-3"), Some(7168)).unwrap().unwrap();
+        assert_eq!(shape.hidden, 7168);
+        assert!(shape.caveats.iter().any(|c| c.contains("bf16 is assumed")));
+        assert_eq!(ask(None, None), Ok(None));
+        assert_eq!(ask(None, Some(0)), Err(AdviseError::Zero("--hidden")));
+        assert_eq!(
+            ask(Some("my-own"), Some(64)).unwrap().unwrap().label,
+            "my-own"
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! Grades, their precedence, and the three lines.
+
+use super::*;
+use crate::diagnose::sample::{Host, pair, refusal, wrong};
+use crate::diagnose::{consumers, coverage, findings};
+use crate::model::{
+    case::WrongKind, pair::GpuIndex, pci::PcieLink, reading::Reading, report::Plant,
+};
+
+fn sound_checker() -> Selftest {
+    let plant = |kind| Plant {
+        planted: kind,
+        reported: kind,
+        detail: String::new(),
+    };
+    Selftest {
+        plants: vec![plant(None), plant(Some(WrongKind::Zeroed))],
+        device: "GPU0".into(),
+    }
+}
+
+fn judged(host: &Host, selftest: &Selftest) -> Verdict {
+    host.judge(|e| {
+        let covered = coverage(e.records, &[]);
+        let held = findings(e);
+        let users = consumers(e, &host.group());
+        verdict(e, &covered, Some(selftest), &held, &users)
+    })
+}
+
+fn grade(host: &Host) -> Grading {
+    judged(host, &sound_checker()).grading
+}
+
+#[test]
+fn every_pair_zeroed_while_all_claims_say_ok() {
+    let mut host = Host::root_complex(8);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    host.iommu_all("DMA-FQ");
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert_eq!(verdict.grading.exit_code(), 2);
+    assert_eq!(
+        verdict.headline,
+        "0->1 ce-push: zeroed in 3 of 3 attempts; 56 of 56 pairs; staged copies intact; contradicts the driver's claim that P2P is OK"
+    );
+    assert!(
+        verdict.cause.contains("iommu-translation"),
+        "{}",
+        verdict.cause
+    );
+    assert!(verdict.cause.contains("DMA-FQ"), "{}", verdict.cause);
+    assert!(
+        verdict.cause.contains("Vetoed: NCCL P2P"),
+        "{}",
+        verdict.cause
+    );
+    assert_eq!(verdict.worst_pair, Some(pair(0, 1)));
+}
+
+#[test]
+fn the_healthy_twin_passes_with_unproven_consumers() {
+    let mut host = Host::root_complex(8);
+    host.all_intact();
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Pass, "{verdict:?}");
+    assert_eq!(
+        verdict.headline,
+        "56 of 56 ordered pairs intact up to rung 3 touched"
+    );
+    assert!(verdict.next.starts_with("peerproof recommend"));
+}
+
+#[test]
+fn two_beats_three_beats_one_beats_zero() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    assert_eq!(grade(&host), Grading::Pass);
+    host.snapshot.gpus[0].link_now = Reading::Known(PcieLink {
+        speed_gts: 32.0,
+        width: 8,
+    });
+    assert_eq!(grade(&host), Grading::Warn);
+    let reason = "the budget was spent".to_string();
+    host.set(pair(0, 1), "sm-load", Outcome::NotRun { reason });
+    assert_eq!(grade(&host), Grading::Inconclusive);
+    host.set_wrong(pair(1, 0), "ce-push", WrongKind::Dropped);
+    assert_eq!(grade(&host), Grading::Fail);
+}
+
+#[test]
+fn a_checker_that_missed_a_plant_is_not_believed() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    let mut selftest = sound_checker();
+    selftest.plants[1].reported = None;
+    let verdict = judged(&host, &selftest);
+    assert_eq!(verdict.grading, Grading::Inconclusive);
+    assert!(
+        verdict.cause.contains("planted zeroed"),
+        "{}",
+        verdict.cause
+    );
+    host.set_wrong(pair(0, 1), "ce-push", WrongKind::Zeroed);
+    assert_eq!(judged(&host, &selftest).grading, Grading::Fail);
+}
+
+#[test]
+fn no_gpu_and_nothing_tried_are_inconclusive() {
+    let verdict = judged(&Host::root_complex(0), &sound_checker());
+    assert_eq!(verdict.grading, Grading::Inconclusive);
+    assert_eq!(verdict.headline, "no NVIDIA GPU found");
+    assert_eq!(verdict.next, "peerproof demo");
+    assert_eq!(grade(&Host::root_complex(4)), Grading::Inconclusive);
+}
+
+#[test]
+fn one_gpu_and_product_policy_pass_and_say_what_does_not_exist() {
+    let mut one = Host::root_complex(1);
+    one.put(
+        Subject::Gpu(GpuIndex(0)),
+        "memory",
+        Rung::Alone,
+        Outcome::Intact,
+    );
+    let verdict = judged(&one, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Pass);
+    assert!(
+        verdict.headline.contains("no pairs"),
+        "{}",
+        verdict.headline
+    );
+    let mut geforce = Host::root_complex(2);
+    geforce.name_all("NVIDIA GeForce RTX 5090");
+    geforce.claim_all("GNS");
+    geforce.refused();
+    let verdict = judged(&geforce, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Pass);
+    assert!(verdict.headline.contains("peer access does not exist here"));
+    assert!(verdict.headline.contains("GNS"));
+}
+
+#[test]
+fn a_chosen_gpu_of_many_passes_and_says_that_no_pair_was_chosen() {
+    let mut host = Host::root_complex(8);
+    host.put(
+        Subject::Gpu(GpuIndex(3)),
+        "memory",
+        Rung::Alone,
+        Outcome::Intact,
+    );
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(
+        verdict.headline,
+        "1 GPU right by itself; no pair was chosen"
+    );
+}
+
+#[test]
+fn an_established_cause_is_followed_by_its_fix_and_a_probable_one_by_its_test() {
+    let mut host = Host::root_complex(2);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    host.iommu_all("DMA-FQ");
+    assert!(judged(&host, &sound_checker()).next.contains("iommu=pt"));
+    host.acs_all(None);
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.cause.starts_with("probable cause"),
+        "{}",
+        verdict.cause
+    );
+    assert_eq!(verdict.next, "sudo peerproof qualify");
+}
+
+#[test]
+fn advertised_but_refused_warns() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    host.set(pair(0, 1), "ce-push", refusal(217));
+    assert_eq!(grade(&host), Grading::Warn);
+}
+
+#[test]
+fn a_hang_names_its_pair() {
+    let mut host = Host::root_complex(8);
+    host.all_intact();
+    host.set(pair(3, 6), "sm-store", Outcome::TimedOut { after_ms: 5000 });
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert!(
+        verdict
+            .headline
+            .starts_with("3->6 sm-store: hang, killed after 5000 ms; 1 of 56 pairs"),
+        "{}",
+        verdict.headline
+    );
+}
+
+#[test]
+fn a_gpu_that_fails_alone_heads_the_verdict() {
+    let mut host = Host::root_complex(3);
+    host.direct_wrong(WrongKind::Zeroed, |p| p.touches(GpuIndex(2)));
+    let outcome = wrong(WrongKind::Flipped);
+    host.put(Subject::Gpu(GpuIndex(2)), "memory", Rung::Alone, outcome);
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.headline.starts_with("GPU2 memory: flipped"),
+        "{}",
+        verdict.headline
+    );
+    assert!(verdict.cause.contains("gpu-itself"), "{}", verdict.cause);
+}
+
+#[test]
+fn a_gpu_that_reported_a_fatal_error_fails_even_while_its_data_is_right() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    let line = format!(
+        "NVRM: Xid (PCI:{}): 79, pid=1",
+        crate::diagnose::sample::gpu_address(1)
+    );
+    host.snapshot.host.kernel_log = Reading::Known(vec![line]);
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert!(
+        verdict.headline.starts_with("GPU1 reported"),
+        "{}",
+        verdict.headline
+    );
+    assert!(
+        verdict.cause.contains("fell off the bus"),
+        "{}",
+        verdict.cause
+    );
+}
+
+#[test]
+fn wrong_data_over_nvlink_fails_without_a_pcie_cause() {
+    let mut host = Host::nvswitch(2);
+    host.direct_wrong(WrongKind::Flipped, |p| p == pair(0, 1));
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert_eq!(
+        verdict.cause.split(". Vetoed").next(),
+        Some("no known cause fits what was seen")
+    );
+    assert!(verdict.next.starts_with("peerproof qualify --pairs '0->1'"));
+}
