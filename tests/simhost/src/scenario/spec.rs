@@ -66,7 +66,7 @@ pub struct Scenario {
 }
 
 fn deadline_factor() -> u32 {
-    20
+    5
 }
 
 /// Machine and operating system.
