@@ -1,6 +1,10 @@
 //! Mutated inputs: whatever a file holds, the readers answer with a snapshot or with one line, in bounded time, without a
 //! panic. Seeded, so that a find has a number. PEERPROOF_MUTATION_SECONDS=N runs each format for N seconds instead.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says how much it tried"
+)]
 
 use peerproof::{
     collect::{import, topology},

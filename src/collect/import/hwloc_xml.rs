@@ -3,6 +3,7 @@
 //! out are noticed by bus numbers that do not follow, and then the path is not known rather than short.
 
 use super::{
+    MAX_FUNCTIONS, MAX_GPUS, MAX_NICS,
     error::{ImportError, quoted},
     hwloc_matrix,
     mask::Mask,
@@ -19,6 +20,9 @@ use crate::{
 };
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most NUMA nodes, and most packages.
+const MAX_PLACES: usize = 1024;
 
 /// What an object of a NVLink matrix is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +163,13 @@ fn objects<'x, 'a>(node: Node<'x, 'a>) -> impl Iterator<Item = Node<'x, 'a>> {
     node.children().filter(|n| n.has_tag_name("object"))
 }
 
+/// All objects of a kind, one more than is accepted at most.
+fn every<'x, 'a>(root: Node<'x, 'a>, wanted: &'static str) -> impl Iterator<Item = Node<'x, 'a>> {
+    root.descendants()
+        .filter(move |n| n.has_tag_name("object") && kind(*n) == wanted)
+        .take(MAX_PLACES + 1)
+}
+
 fn kind<'x>(node: Node<'x, '_>) -> &'x str {
     match node.attribute("type").unwrap_or("") {
         "Socket" => "Package",
@@ -204,7 +215,7 @@ impl Reader<'_, '_> {
     /// NUMA nodes and packages come first: devices are placed by them.
     fn nodes_and_packages(&mut self, root: Node<'_, '_>) {
         let mut device_memory = 0;
-        for node in root.descendants().filter(|n| kind(*n) == "NUMANode") {
+        for node in every(root, "NUMANode") {
             let Some(os_index) = os_index(node) else {
                 continue;
             };
@@ -233,7 +244,7 @@ impl Reader<'_, '_> {
                 format!("{device_memory} NUMA nodes are GPU memory and are left out"),
             );
         }
-        for node in root.descendants().filter(|n| kind(*n) == "Package") {
+        for node in every(root, "Package") {
             let Some(os_index) = os_index(node) else {
                 continue;
             };
@@ -388,6 +399,19 @@ impl Reader<'_, '_> {
     }
 
     fn once(&mut self, node: Node<'_, '_>, pci: PciAddress) -> Result<(), ImportError> {
+        let listed = [
+            ("GPUs", self.snapshot.gpus.len(), MAX_GPUS),
+            ("network adapters", self.snapshot.nics.len(), MAX_NICS),
+            ("PCI functions", self.seen.len(), MAX_FUNCTIONS),
+            ("NUMA nodes", self.snapshot.numa_nodes.len(), MAX_PLACES),
+            ("packages", self.snapshot.packages.len(), MAX_PLACES),
+        ];
+        if let Some((what, _, most)) = listed.iter().find(|(_, n, most)| n > most) {
+            return Err(self.xml.error(
+                node,
+                format!("more than {most} {what}; no host has as many"),
+            ));
+        }
         if self.seen.insert(pci) {
             return Ok(());
         }
