@@ -3,11 +3,10 @@
 //! out are noticed by bus numbers that do not follow, and then the path is not known rather than short.
 
 use super::{
-    MAX_FUNCTIONS, MAX_GPUS, MAX_NICS,
     error::{ImportError, quoted},
     hwloc_matrix,
     mask::Mask,
-    xml::{Xml, hex16},
+    xml::{MAX_FUNCTIONS, MAX_GPUS, MAX_NICS, Xml, hex16},
 };
 use crate::{
     collect::{chips, topology::PCI_SOURCE},
@@ -313,6 +312,8 @@ impl Reader<'_, '_> {
                 self.remember(node, above.function);
                 above.clone()
             }
+            // Cores and caches by the thousand place nothing.
+            other if other != "Package" && objects(node).next().is_none() => return Ok(()),
             _ => {
                 let place = self.beside(node, above);
                 if kind(node) == "Package" {

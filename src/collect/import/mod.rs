@@ -14,8 +14,3 @@ mod xml;
 
 pub use detect::{MAX_INPUT_BYTES, read};
 pub use error::ImportError;
-
-/// Most GPUs, network adapters and PCI functions that a file may list. Tables of pairs grow with the square of GPUs.
-const MAX_GPUS: usize = 256;
-const MAX_NICS: usize = 512;
-const MAX_FUNCTIONS: usize = 65_536;

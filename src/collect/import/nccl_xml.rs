@@ -3,10 +3,9 @@
 //! files leave out vendors, NVLinks, or the GPUs themselves: not in the file is not the same as not on the host.
 
 use super::{
-    MAX_FUNCTIONS, MAX_GPUS, MAX_NICS,
     error::{ImportError, quoted},
     mask,
-    xml::{Xml, hex16, strict_address},
+    xml::{MAX_FUNCTIONS, MAX_GPUS, MAX_NICS, Xml, hex16, strict_address},
 };
 use crate::{
     collect::{chips, topology::PCI_SOURCE},

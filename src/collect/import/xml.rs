@@ -13,6 +13,13 @@ const MAX_ALL_ATTRIBUTES: usize = 4_000_000;
 /// Most nodes of one document. The largest host file seen has about 30,000.
 const MAX_NODES: u32 = 4_000_000;
 
+/// Most GPUs that a file may list: tables of pairs grow with their square.
+pub(super) const MAX_GPUS: usize = 256;
+/// Most network adapters.
+pub(super) const MAX_NICS: usize = 512;
+/// Most PCI functions; virtual functions reach some thousands.
+pub(super) const MAX_FUNCTIONS: usize = 65_536;
+
 /// A parsed document and the file it came from, for messages.
 pub(super) struct Xml<'a> {
     file: &'a str,
@@ -39,6 +46,12 @@ impl<'a> Xml<'a> {
                     | roxmltree::Error::NoRootNode => place_of(text, text.len()),
                     _ => (place.row, place.col),
                 };
+                if matches!(error, roxmltree::Error::NodesLimitReached) {
+                    return Err(ImportError::whole(
+                        file,
+                        "more than 4,000,000 XML nodes; no host has as many",
+                    ));
+                }
                 let mut words = error.to_string();
                 // The crate appends its own place to most messages; ours stands in front.
                 if let Some(cut) = words.rfind(" at ") {
