@@ -126,7 +126,9 @@ const WORDS: &[&str] = &[
 
 fn mutate(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut input = seeds[dice.below(seeds.len())].clone();
-    for _ in 0..=dice.below(4) {
+    // One change most of the time: each further one makes it likelier that nothing is read.
+    let changes = 1 + dice.below(2) * dice.below(4);
+    for _ in 0..changes {
         once(&mut input, seeds, dice);
         if input.len() > 1 << 18 {
             input.truncate(1 << 18);
@@ -137,7 +139,7 @@ fn mutate(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
 
 fn once(input: &mut Vec<u8>, seeds: &[Vec<u8>], dice: &mut Dice) {
     let at = dice.below(input.len() + 1);
-    match dice.below(14) {
+    match dice.below(20) {
         0 if at < input.len() => input[at] ^= 1 << dice.below(8),
         1 if at < input.len() => input[at] = dice.next().to_le_bytes()[3],
         2 => input.truncate(at),
@@ -146,7 +148,7 @@ fn once(input: &mut Vec<u8>, seeds: &[Vec<u8>], dice: &mut Dice) {
             input.drain(at..end);
         }
         4..=6 => lines(input, dice),
-        7 | 8 => number(input, at, dice),
+        7 | 8 | 14 | 15 | 16 => number(input, at, dice),
         9 => {
             let word = dice.pick(WORDS);
             input.splice(at..at, word.bytes());
@@ -213,8 +215,14 @@ fn number(input: &mut Vec<u8>, at: usize, dice: &mut Dice) {
 /// Empties the next quoted text, or gives it another's.
 fn attribute(input: &mut Vec<u8>, at: usize, dice: &mut Dice) {
     let quoted = |from: usize, input: &[u8]| {
-        let open = input[from..].iter().position(|b| *b == b'"')? + from + 1;
-        let close = input[open..].iter().position(|b| *b == b'"')? + open;
+        // Stand outside of quotes first, so that texts are replaced and not what lies between them.
+        let inside = input[..from].iter().filter(|b| **b == b'"').count() % 2;
+        let mut quotes = input[from..]
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'"');
+        let open = from + quotes.nth(inside)?.0 + 1;
+        let close = from + quotes.next()?.0;
         Some(open..close)
     };
     let (Some(to), Some(from)) = (quoted(at, input), quoted(dice.below(input.len()), input)) else {
@@ -293,15 +301,19 @@ fn report() -> Vec<u8> {
     serde_json::to_vec_pretty(&report).unwrap()
 }
 
-/// What must hold for any input.
-fn hold(input: &[u8], dice: &mut Dice) {
+/// What must hold for any input; whether it was read.
+fn hold(input: &[u8], dice: &mut Dice) -> bool {
     match import::read("mutant", input) {
-        Ok(snapshot) => sound(&snapshot, dice),
+        Ok(snapshot) => {
+            sound(&snapshot, dice);
+            true
+        }
         Err(error) => {
             let line = error.to_string();
             assert_eq!(line.lines().count(), 1, "more than one line: {line:?}");
             assert!(line.len() < 1000, "a message of {} bytes", line.len());
             assert!(error.line != Some(0) && error.column != Some(0), "{line}");
+            false
         }
     }
 }
@@ -327,7 +339,7 @@ fn run(format: &str, seeds: &[Vec<u8>]) {
         .map(|s| s.parse().unwrap());
     let until = seconds.map(|s| Instant::now() + Duration::from_secs(s));
     // The plain run starts at 0 everywhere; a run by time goes on to inputs that the plain one does not reach.
-    let next = AtomicU64::new(0);
+    let (next, tried, read) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let threads = std::thread::available_parallelism()
         .map_or(2, usize::from)
         .min(8);
@@ -347,6 +359,8 @@ fn run(format: &str, seeds: &[Vec<u8>]) {
                     let input = mutate(seeds, &mut dice);
                     let started = Instant::now();
                     let outcome = catch_unwind(AssertUnwindSafe(|| hold(&input, &mut dice)));
+                    tried.fetch_add(1, Ordering::Relaxed);
+                    read.fetch_add(u64::from(matches!(outcome, Ok(true))), Ordering::Relaxed);
                     let slow = started.elapsed() > SLOWEST;
                     if outcome.is_err() || slow {
                         let path =
@@ -366,7 +380,10 @@ fn run(format: &str, seeds: &[Vec<u8>]) {
             });
         }
     });
-    println!("{format}: {} inputs", next.load(Ordering::Relaxed));
+    let (tried, read) = (tried.into_inner(), read.into_inner());
+    println!("{format}: {tried} inputs, {read} of them still read");
+    // Mutants that all die at the door would test the door only.
+    assert!(read * 20 > tried, "{format}: {read} of {tried} were read");
 }
 
 #[test]
