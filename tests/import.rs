@@ -88,6 +88,7 @@ const READ: &[(&str, &str, &str, &str)] = &[
         "X PHB | PHB X",
         "",
     ),
+    ("hwloc2-vm-flat.xml", "vm-opaque", "X PHB | PHB X", ""),
     (
         "hwloc2-snc-one-socket.xml",
         "root-complex-single-socket",

@@ -205,6 +205,17 @@ impl Reader<'_, '_> {
         host.dmi_vendor = text("DMISysVendor");
         host.dmi_product = text("DMIProductName");
         host.cpu_model = text("CPUModel");
+        // The file has no CPU flags. Names that only hypervisors carry say yes; other names say nothing.
+        let product = info(machine, "DMIProductName").unwrap_or("");
+        let vendor = info(machine, "DMISysVendor").unwrap_or("");
+        let virtual_product = product.starts_with("Standard PC (")
+            || matches!(
+                product,
+                "KVM" | "Virtual Machine" | "Google Compute Engine" | "HVM domU"
+            );
+        if virtual_product || matches!(vendor, "QEMU" | "VMware, Inc." | "Xen" | "innotek GmbH") {
+            host.hypervisor = Reading::Known(true);
+        }
         if let Some(version) = info(machine, "hwlocVersion") {
             let line = format!("written by hwloc {version}");
             note(&mut self.snapshot, line);
