@@ -434,6 +434,8 @@ impl Topology {
                     gpu.width.unwrap_or(self.scenario.gpu.pcie_width),
                 )
             }
+            // Paravirtual devices sit on no link.
+            Role::Nic(n) if self.scenario.nics[n].id.starts_with("1af4:") => return (0, 0),
             Role::Nic(_) => (5, 16),
             Role::NvSwitch(_) => (4, 2),
             Role::HostBridge(_) => return (0, 0),

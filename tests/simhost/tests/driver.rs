@@ -382,23 +382,40 @@ fn a_hang_stays_a_hang_until_the_process_is_killed() {
         assert_eq!(h.enable(2, 4), 0);
         let (a, b, c) = (h.alloc(2, N), h.alloc(5, N), h.alloc(4, N));
         let (s, t) = (h.stream(2, NON_BLOCKING), h.stream(2, NON_BLOCKING));
-        assert_eq!(h.cu.cuMemcpyPeerAsync(b, h.contexts[5], a, h.contexts[2], N, s), 0);
-        assert_eq!(h.cu.cuMemcpyPeerAsync(c, h.contexts[4], a, h.contexts[2], N, t), 0);
+        assert_eq!(
+            h.cu.cuMemcpyPeerAsync(b, h.contexts[5], a, h.contexts[2], N, s),
+            0
+        );
+        assert_eq!(
+            h.cu.cuMemcpyPeerAsync(c, h.contexts[4], a, h.contexts[2], N, t),
+            0
+        );
         assert_eq!(h.cu.cuStreamSynchronize(t), 0);
         assert!(!until(Duration::from_millis(300), || h.cu.cuStreamQuery(s) != 600));
         // SAFETY: this very process.
         unsafe { libc::raise(libc::SIGKILL) };
     });
     if let Some(output) = output {
-        assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGKILL),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
 #[test]
 fn death_takes_the_process() {
-    let output = in_child("death_takes_the_process", PRO, &[], &["0>1:ce_push=death"], || {
-        transfer(&enabled(), "ce_push", 1);
-    });
+    let output = in_child(
+        "death_takes_the_process",
+        PRO,
+        &[],
+        &["0>1:ce_push=death"],
+        || {
+            transfer(&enabled(), "ce_push", 1);
+        },
+    );
     if let Some(output) = output {
         assert_eq!(output.status.signal(), Some(libc::SIGKILL));
     }
@@ -407,7 +424,9 @@ fn death_takes_the_process() {
 /// The other process of `memory_is_shared_between_processes`.
 #[test]
 fn importer() {
-    let Ok(text) = std::env::var("SIMHOST_TEST_TICKET") else { return };
+    let Ok(text) = std::env::var("SIMHOST_TEST_TICKET") else {
+        return;
+    };
     let bytes: Vec<u8> = text.split(' ').map(|w| w.parse().unwrap()).collect();
     let ticket = Ticket(bytes.try_into().unwrap());
     let h = Host::new();
@@ -429,14 +448,22 @@ fn share(fault_free: bool) {
     let mut ticket = Ticket([0; 64]);
     assert_eq!(h.cu.cuIpcGetMemHandle(&mut ticket, a), 0);
     let mut p = 0;
-    assert_eq!(h.cu.cuIpcOpenMemHandle_v2(&mut p, ticket, 1), 201, "own handle");
+    assert_eq!(
+        h.cu.cuIpcOpenMemHandle_v2(&mut p, ticket, 1),
+        201,
+        "own handle"
+    );
     let text: Vec<String> = ticket.0.iter().map(u8::to_string).collect();
     let output = run_self("importer", |c| {
         c.env("SIMHOST_TEST_TICKET", text.join(" "));
     });
     must_pass(Some(output));
     let got = h.get(0, a, N);
-    if fault_free { assert!(got == pattern(41, N)) } else { assert!(got == pattern(40, N), "dropped") }
+    if fault_free {
+        assert!(got == pattern(41, N))
+    } else {
+        assert!(got == pattern(40, N), "dropped")
+    }
 }
 
 simulated! {
@@ -446,17 +473,27 @@ simulated! {
 
 #[test]
 fn launches_are_quick_enough_to_use() {
-    must_pass(in_child("launches_are_quick_enough_to_use", PRO, &[], &[], || {
-        let h = Host::new();
-        let f = h.function(0, EXTRA, "add_one");
-        let (at, s) = (h.alloc(0, 4096), h.stream(0, NON_BLOCKING));
-        let start = Instant::now();
-        for _ in 0..200 {
-            assert_eq!(h.launch(0, f, 1, 1, s, vec![at]), 0);
-        }
-        assert_eq!(h.cu.cuStreamSynchronize(s), 0);
-        assert_eq!(h.get(0, at, 4), 200_u32.to_le_bytes());
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-        let _: *mut c_void = s;
-    }));
+    must_pass(in_child(
+        "launches_are_quick_enough_to_use",
+        PRO,
+        &[],
+        &[],
+        || {
+            let h = Host::new();
+            let f = h.function(0, EXTRA, "add_one");
+            let (at, s) = (h.alloc(0, 4096), h.stream(0, NON_BLOCKING));
+            let start = Instant::now();
+            for _ in 0..200 {
+                assert_eq!(h.launch(0, f, 1, 1, s, vec![at]), 0);
+            }
+            assert_eq!(h.cu.cuStreamSynchronize(s), 0);
+            assert_eq!(h.get(0, at, 4), 200_u32.to_le_bytes());
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{:?}",
+                start.elapsed()
+            );
+            let _: *mut c_void = s;
+        },
+    ));
 }

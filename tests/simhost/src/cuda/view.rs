@@ -21,8 +21,10 @@ use std::time::Instant;
 /// What each GPU believes of its peers' memory; shared by kernels and copies of the process.
 static MIRRORS: LazyLock<Vec<Shadow>> =
     LazyLock::new(|| (0..crate::MAX_GPUS).map(|_| Shadow::default()).collect());
+/// Memory of transfers by source and destination.
+type Sent = HashMap<(usize, usize), Arc<Shadow>>;
 /// What each ordered pair carried last, for stale faults of loads and stores.
-static SENT: LazyLock<Mutex<HashMap<(usize, usize), Arc<Shadow>>>> = LazyLock::new(Mutex::default);
+static SENT: LazyLock<Mutex<Sent>> = LazyLock::new(Mutex::default);
 
 /// The mirror of a GPU.
 pub(crate) fn mirror(gpu: usize) -> &'static Shadow {

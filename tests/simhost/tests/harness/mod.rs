@@ -14,7 +14,13 @@ pub type Ptr = u64;
 pub type Handle = *mut c_void;
 
 /// What the parent does with its child.
-pub fn in_child(name: &str, scenario: &str, settings: &[&str], faults: &[&str], body: impl FnOnce()) -> Option<Output> {
+pub fn in_child(
+    name: &str,
+    scenario: &str,
+    settings: &[&str],
+    faults: &[&str],
+    body: impl FnOnce(),
+) -> Option<Output> {
     if std::env::var(CHILD).is_ok_and(|v| v == name) {
         body();
         return None;
@@ -28,7 +34,9 @@ pub fn in_child(name: &str, scenario: &str, settings: &[&str], faults: &[&str], 
 /// This test binary again, for one test.
 pub fn run_self(name: &str, equip: impl FnOnce(&mut Command)) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(CHILD, name);
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, name);
     equip(&mut command);
     command.output().unwrap()
 }
@@ -36,7 +44,11 @@ pub fn run_self(name: &str, equip: impl FnOnce(&mut Command)) -> Output {
 pub fn must_pass(output: Option<Output>) {
     let Some(output) = output else { return };
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 macro_rules! driver {
@@ -53,7 +65,8 @@ macro_rules! driver {
                     Cuda { _library: library, $($name,)* simulated }
                 }
             }
-            $(pub fn $name(&self, $($arg: $t),*) -> u32 {
+            $(#[allow(clippy::too_many_arguments, reason = "as the driver has it")]
+            pub fn $name(&self, $($arg: $t),*) -> u32 {
                 // SAFETY: the tests pass what the interface asks for.
                 unsafe { (self.$name)($($arg),*) }
             })*
@@ -181,20 +194,39 @@ impl Host {
         e
     }
     pub fn put(&self, gpu: usize, at: Ptr, data: &[u8]) {
-        assert_eq!(self.on(gpu).cu.cuMemcpyHtoD_v2(at, data.as_ptr().cast(), data.len()), 0);
+        assert_eq!(
+            self.on(gpu)
+                .cu
+                .cuMemcpyHtoD_v2(at, data.as_ptr().cast(), data.len()),
+            0
+        );
     }
     pub fn get(&self, gpu: usize, at: Ptr, n: usize) -> Vec<u8> {
         let mut out = vec![0; n];
-        assert_eq!(self.on(gpu).cu.cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), at, n), 0);
+        assert_eq!(
+            self.on(gpu)
+                .cu
+                .cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), at, n),
+            0
+        );
         out
     }
     pub fn enable(&self, from: usize, to: usize) -> u32 {
         self.on(from).cu.cuCtxEnablePeerAccess(self.contexts[to], 0)
     }
     /// Peer copy on a stream of the executor, awaited.
-    pub fn copy(&self, executor: usize, (sg, s): (usize, Ptr), (dg, d): (usize, Ptr), n: usize) -> u32 {
+    pub fn copy(
+        &self,
+        executor: usize,
+        (sg, s): (usize, Ptr),
+        (dg, d): (usize, Ptr),
+        n: usize,
+    ) -> u32 {
         let stream = self.stream(executor, NON_BLOCKING);
-        match self.cu.cuMemcpyPeerAsync(d, self.contexts[dg], s, self.contexts[sg], n, stream) {
+        match self
+            .cu
+            .cuMemcpyPeerAsync(d, self.contexts[dg], s, self.contexts[sg], n, stream)
+        {
             0 => self.cu.cuStreamSynchronize(stream),
             code => code,
         }
@@ -202,22 +234,55 @@ impl Host {
     pub fn function(&self, gpu: usize, ptx: &str, name: &str) -> Handle {
         let (mut m, mut f) = (std::ptr::null_mut(), std::ptr::null_mut());
         let image = std::ffi::CString::new(ptx).unwrap();
-        assert_eq!(self.on(gpu).cu.cuModuleLoadData(&mut m, image.as_ptr().cast()), 0);
+        assert_eq!(
+            self.on(gpu)
+                .cu
+                .cuModuleLoadData(&mut m, image.as_ptr().cast()),
+            0
+        );
         let name = std::ffi::CString::new(name).unwrap();
         assert_eq!(self.cu.cuModuleGetFunction(&mut f, m, name.as_ptr()), 0);
         f
     }
     /// Launches with arguments of 8 bytes each.
-    pub fn launch(&self, gpu: usize, f: Handle, blocks: u32, threads: u32, stream: Handle, mut values: Vec<u64>) -> u32 {
-        let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
-        self.on(gpu).cu.cuLaunchKernel(f, blocks, 1, 1, threads, 1, 1, 0, stream, args.as_mut_ptr(), std::ptr::null_mut())
+    pub fn launch(
+        &self,
+        gpu: usize,
+        f: Handle,
+        blocks: u32,
+        threads: u32,
+        stream: Handle,
+        mut values: Vec<u64>,
+    ) -> u32 {
+        let mut args: Vec<*mut c_void> =
+            values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
+        self.on(gpu).cu.cuLaunchKernel(
+            f,
+            blocks,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            0,
+            stream,
+            args.as_mut_ptr(),
+            std::ptr::null_mut(),
+        )
     }
     /// SM copy of `n` bytes executed by a GPU, awaited.
     pub fn sm_copy(&self, gpu: usize, to: Ptr, from: Ptr, n: usize) -> u32 {
         let f = self.function(gpu, EXTRA, "copy8");
         let stream = self.stream(gpu, NON_BLOCKING);
         let words = (n / 8) as u32;
-        match self.launch(gpu, f, words.div_ceil(128), 128, stream, vec![to, from, u64::from(words)]) {
+        match self.launch(
+            gpu,
+            f,
+            words.div_ceil(128),
+            128,
+            stream,
+            vec![to, from, u64::from(words)],
+        ) {
             0 => self.cu.cuStreamSynchronize(stream),
             code => code,
         }
@@ -226,7 +291,9 @@ impl Host {
 
 /// Bytes that tell where they are and whose they are.
 pub fn pattern(seed: u8, n: usize) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8 ^ seed | 1).collect()
+    (0..n)
+        .map(|i| (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8 ^ seed | 1)
+        .collect()
 }
 
 /// Waits until something is so.
