@@ -282,11 +282,15 @@ fn lanes_of_one_warp_wait_for_each_other() {
 #[test]
 fn blocks_that_wait_for_each_other_are_all_resident() {
     let m = kernels();
-    let n = simhost::ptx::resident_blocks(64).min(200);
-    let r = Region::new(16 + 4 * 64 * n as usize);
-    launch(&m, "grid_barrier", &r, n, 64, &[BASE, BASE + 16]).unwrap();
-    let want: Vec<u32> = (0..n * 64).map(|i| i / 64 + i % 64).collect();
-    assert_eq!(r.get::<u32>(16, want.len()), want);
+    for threads in [32u32, 1024] {
+        let n = simhost::ptx::resident_blocks(threads);
+        let r = Region::new(16 + 4 * (threads * n) as usize);
+        launch(&m, "grid_barrier", &r, n, threads, &[BASE, BASE + 16]).unwrap();
+        let want: Vec<u32> = (0..n * threads)
+            .map(|i| i / threads + i % threads)
+            .collect();
+        assert_eq!(r.get::<u32>(16, want.len()), want);
+    }
 }
 
 #[test]
@@ -463,4 +467,99 @@ fn waiting_ends_at_its_time_limit() {
     )
     .unwrap();
     assert_eq!(r.get::<u32>(192, 1), [1]);
+}
+
+#[test]
+fn four_ranks_on_four_threads_sum_their_inputs() {
+    let m = kernels();
+    let (world, n, blocks, epochs) = (4usize, 3000usize, 3u32, 5u64);
+    let (slot, flags, out) = (4 * n, 4 * 4 * n, 4 * 4 * n + 4 * 64);
+    let r = Region::new(out + 4 * 4 * n + 64);
+    let mut rng = Rng(8);
+    for half in [false, true] {
+        let element = if half { 2 } else { 4 };
+        // Small integers: every order of summing them is exact in f16 too.
+        let v: Vec<i32> = (0..world * n)
+            .map(|_| (rng.next() % 401) as i32 - 200)
+            .collect();
+        for (k, &x) in v.iter().enumerate() {
+            let at = k / n * slot + k % n * element;
+            if half {
+                let mag = x.unsigned_abs();
+                let exp = if mag == 0 { 0 } else { mag.ilog2() };
+                let bits = if mag == 0 {
+                    0
+                } else {
+                    (exp + 15) << 10 | (mag << (10 - exp)) & 0x3ff
+                };
+                r.put(at, &[(bits | if x < 0 { 0x8000 } else { 0 }) as u16]);
+            } else {
+                r.put(at, &[x as f32]);
+            }
+        }
+        r.put(flags, &[0u8; 256]);
+        let entry = m.entry(if half { "sum_f16" } else { "sum_f32" }).unwrap();
+        assert_eq!(entry.max_threads, Some(128));
+        std::thread::scope(|s| {
+            for rank in 0..world {
+                let r = &r;
+                s.spawn(move || {
+                    for epoch in 1..=epochs {
+                        let mut p = vec![0u8; entry.param_bytes];
+                        let mut put = |at: usize, v: u64, size: usize| {
+                            p[at..at + size].copy_from_slice(&v.to_le_bytes()[..size])
+                        };
+                        for k in 0..world {
+                            put(8 * k, BASE + (k * slot) as u64, 8);
+                            put(32 + 8 * k, BASE + (flags + 64 * k) as u64, 8);
+                        }
+                        let rest = [
+                            BASE + (out + rank * slot) as u64,
+                            rank as u64,
+                            4,
+                            n as u64,
+                            epoch,
+                            20_000_000_000,
+                            BASE + (out + 4 * slot) as u64,
+                        ];
+                        for (at, v) in entry.params[1..].iter().zip(rest) {
+                            put(at.offset, v, at.size);
+                        }
+                        let l = simhost::ptx::Launch {
+                            entry,
+                            grid: [blocks, 1, 1],
+                            block: [128, 1, 1],
+                            params: &p,
+                            dynamic_shared: 0,
+                        };
+                        simhost::ptx::run(&l, r).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(
+            r.get::<u32>(out + 4 * slot, 1),
+            [0],
+            "a rank waited in vain"
+        );
+        for rank in 0..world {
+            for k in 0..n {
+                let want: i32 = (0..world).map(|w| v[w * n + k]).sum();
+                let at = out + rank * slot + k * element;
+                let got = if half {
+                    let h = u32::from(r.get::<u16>(at, 1)[0]);
+                    let (e, f) = ((h >> 10 & 31) as i32, (h & 0x3ff) as f32);
+                    let mag = if e == 0 {
+                        0.0
+                    } else {
+                        (1024.0 + f) * 2f32.powi(e - 25)
+                    };
+                    if h & 0x8000 == 0 { mag } else { -mag }
+                } else {
+                    r.get::<f32>(at, 1)[0]
+                };
+                assert_eq!(got, want as f32, "rank {rank}, element {k}");
+            }
+        }
+    }
 }

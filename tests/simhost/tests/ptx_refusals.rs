@@ -314,6 +314,49 @@ fn a_memory_without_spans_sees_every_access_and_fence_in_order() {
     assert_eq!(Order::Weak, Order::Weak);
 }
 
+#[test]
+fn blocks_that_look_busy_while_they_wait_still_meet() {
+    // Each turn of the waiting loop also stores, so it never looks idle.
+    let m = module(
+        "red.global.add.u32 [%rd0], 1; mov.u32 %r1, %nctaid.x;\n\
+         L: st.global.u32 [%rd0+4], %r1; ld.volatile.global.u32 %r2, [%rd0]; setp.lt.u32 %p1, %r2, %r1; @%p1 bra L;",
+    );
+    let r = Region::new(64);
+    launch(&m, "k", &r, 9, 1, &[BASE, 0]).unwrap();
+    assert_eq!(r.get::<u32>(0, 2), [9, 9]);
+}
+
+#[test]
+fn dynamic_shared_memory_starts_at_its_own_alignment() {
+    let m = Module::parse(
+        ".version 7.4\n.target sm_70\n.address_size 64\n.extern .shared .align 128 .b8 dyn[];\n.visible .entry k(.param .u64 p)\n{\n\
+         .reg .b64 %rd<4>; .reg .b32 %r<4>; .shared .align 4 .b8 fixed[20];\n\
+         mov.u32 %r0, dyn; mov.u32 %r1, fixed; st.shared.u32 [%r1+16], 5; st.shared.u32 [dyn+60], 7; ld.shared.u32 %r2, [%r0+60];\n\
+         ld.param.u64 %rd0, [p]; st.global.v4.u32 [%rd0], {%r0, %r1, %r2, %r3}; ret;\n}",
+    )
+    .unwrap();
+    let entry = m.entry("k").unwrap();
+    assert_eq!(entry.shared_bytes, 20);
+    let r = Region::new(64);
+    let p = params(entry, &[BASE]);
+    let go = |dynamic_shared| {
+        run(
+            &Launch {
+                entry,
+                grid: [1; 3],
+                block: [1; 3],
+                params: &p,
+                dynamic_shared,
+            },
+            &r,
+        )
+    };
+    go(64).unwrap();
+    assert_eq!(r.get::<u32>(0, 3), [128, 0, 7]);
+    assert_eq!(go(60).unwrap_err().kind, TrapKind::IllegalAddress);
+    assert_eq!(go(0).unwrap_err().kind, TrapKind::IllegalAddress);
+}
+
 struct Stoppable(Region, AtomicBool);
 
 impl Memory for Stoppable {

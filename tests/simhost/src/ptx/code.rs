@@ -94,5 +94,7 @@ pub(super) struct Code {
     pub(super) specials: Vec<(Special, u32)>,
     pub(super) reg_bytes: usize,
     pub(super) shared_bytes: usize,
+    /// Where dynamic shared memory begins.
+    pub(super) dynamic_at: usize,
     pub(super) local_bytes: usize,
 }

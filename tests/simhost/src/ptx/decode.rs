@@ -143,9 +143,11 @@ impl Lower<'_> {
             shared = at + v.size;
             self.shared_at.insert(v.name.clone(), at);
         }
-        for v in self.vars.iter().filter(|v| v.dynamic) {
-            self.shared_at
-                .insert(v.name.clone(), align_up(shared, v.align.max(16)));
+        let dynamic: Vec<&Var> = self.vars.iter().copied().filter(|v| v.dynamic).collect();
+        let align = dynamic.iter().map(|v| v.align).max().unwrap_or(16).max(16);
+        self.code.dynamic_at = align_up(shared, align);
+        for v in dynamic {
+            self.shared_at.insert(v.name.clone(), self.code.dynamic_at);
         }
         self.code.shared_bytes = shared;
         let mut local = 0;

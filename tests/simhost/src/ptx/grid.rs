@@ -11,14 +11,17 @@ use super::memory::{Memory, Trap, TrapKind};
 use super::parse::Entry;
 use super::types::Special;
 
-/// Threads that can be resident at once, as `resident_blocks` divides them.
-const RESIDENT_THREADS: u64 = 65_536;
+/// Threads that can be resident at once, as `resident_blocks` divides them: one block of 1024 on each of 256
+/// multiprocessors, more than any GPU has.
+const RESIDENT_THREADS: u64 = 262_144;
 /// Most resident blocks.
-const RESIDENT_BLOCKS: u64 = 1024;
+const RESIDENT_BLOCKS: u64 = 2048;
 /// Most threads of a block.
 const BLOCK_THREADS: u64 = 1024;
 /// Most shared memory of a block, bytes.
 const BLOCK_SHARED: usize = 227 << 10;
+/// Rounds in which no block ended before more blocks join the running ones all the same: a kernel may wait and look busy.
+const PATIENCE: u32 = 256;
 /// Rounds without news before the host thread sleeps instead of yielding.
 const YIELDS: u32 = 256;
 const NAP: Duration = Duration::from_micros(50);
@@ -48,7 +51,7 @@ pub struct Stats {
     pub bytes_written: u64,
 }
 
-/// How many blocks of this size can wait for each other: 65,536 threads' worth, at least one block, at most 1024.
+/// How many blocks of this size can wait for each other: 262,144 threads' worth, at most 2048.
 ///
 /// A launch whose blocks wait for one another must not have more blocks than this. The whole device counts, not one
 /// multiprocessor: an occupancy answer per multiprocessor times their number must not exceed it.
@@ -108,7 +111,7 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         ));
     }
     let dynamic_at = if launch.dynamic_shared > 0 {
-        entry.shared_bytes.next_multiple_of(16)
+        code.dynamic_at
     } else {
         entry.shared_bytes
     };
@@ -131,7 +134,7 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         stats: Stats::default(),
     };
     let resident = u64::from(resident_blocks(threads)).min(blocks) as usize;
-    let (mut wanted, mut next, mut idle_rounds) = (1usize, 0u64, 0u32);
+    let (mut wanted, mut next, mut idle_rounds, mut same_blocks) = (1usize, 0u64, 0u32, 0u32);
     let mut running: Vec<Block> = Vec::new();
     let mut spare: Vec<Block> = Vec::new();
     loop {
@@ -157,24 +160,27 @@ pub fn run(launch: &Launch<'_>, mem: &dyn Memory) -> Result<Stats, Trap> {
         if running.is_empty() {
             return Ok(env.stats);
         }
-        let mut news = false;
+        let (mut news, mut ended) = (false, false);
         let mut i = 0;
         while i < running.len() {
             match running[i].round(&mut env)? {
                 Round::News => news = true,
                 Round::Idle => {}
                 Round::Done => {
-                    news = true;
+                    ended = true;
                     spare.push(running.remove(i));
                     continue;
                 }
             }
             i += 1;
         }
-        if news {
-            idle_rounds = 0;
-        } else if wanted < resident && next < blocks {
+        news |= ended;
+        same_blocks = if ended { 0 } else { same_blocks + 1 };
+        if (!news || same_blocks >= PATIENCE) && wanted < resident && next < blocks {
             wanted = (wanted * 2).min(resident);
+            same_blocks = 0;
+        } else if news {
+            idle_rounds = 0;
         } else {
             idle_rounds += 1;
             if idle_rounds > YIELDS {

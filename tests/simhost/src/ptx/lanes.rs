@@ -208,3 +208,58 @@ pub(super) fn sel<T: Copy>() -> LaneFn {
     }
     sel_base::<T>
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs an operation on registers 0 (destination, all ones before) to 3.
+    fn apply(f: LaneFn, mask: u32) -> Vec<u8> {
+        let mut regs = Aligned::new(4 * 256);
+        let p = regs.ptr();
+        for i in 0..128u64 {
+            // SAFETY: inside the 1024 bytes.
+            unsafe {
+                *p.cast::<u64>().add(i as usize) = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i << 30)
+            };
+        }
+        // SAFETY: four registers of 256 bytes, whatever the operand's size.
+        unsafe {
+            std::ptr::write_bytes(p, 0xff, 256);
+            f(p, &[0, 256, 512, 768, 0, 0], mask);
+            std::slice::from_raw_parts(p, 256).to_vec()
+        }
+    }
+
+    fn alike<D: Copy, A: Copy, B: Copy, C: Copy, F: Fn(A, B, C) -> D + Copy>(f: F) {
+        for mask in [!0, 0, 1, 0x8000_0001, 0x0f0f_3c5a] {
+            let base = apply(tern_base::<D, A, B, C, F>, mask);
+            assert_eq!(base, apply(tern(f), mask));
+            let whole = apply(tern(f), !0);
+            for lane in 0..LANES {
+                let bytes = lane * size_of::<D>()..(lane + 1) * size_of::<D>();
+                let kept = base[bytes.clone()].iter().all(|b| *b == 0xff);
+                assert!(if mask >> lane & 1 == 1 {
+                    base[bytes.clone()] == whole[bytes]
+                } else {
+                    kept
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn baseline_and_wide_code_agree_and_keep_masked_lanes() {
+        alike(|a: u64, b: u64, c: u64| a.wrapping_mul(b) ^ c >> 7);
+        alike(|a: u32, b: u32, c: u32| a.wrapping_add(b).rotate_left(c & 31));
+        alike(|a: f32, b: f32, c: f32| super::super::float::canon(a.mul_add(b, c)));
+        alike(|a: u16, b: u64, c: u32| a.wrapping_add(b as u16) ^ c as u16);
+        fn both<F: Fn(i64, i64) -> bool + Copy>(f: F, mask: u32) {
+            assert_eq!(apply(cmp_base::<i64, F>, mask), apply(cmp(f), mask));
+        }
+        for mask in [!0, 0x1234_5678] {
+            both(|a, b| a < b, mask);
+            assert_eq!(apply(sel_base::<u64>, mask), apply(sel::<u64>(), mask));
+        }
+    }
+}

@@ -13,8 +13,8 @@
 //!
 //! # Which blocks run together
 //! [`resident_blocks`] says how many blocks of an entry can wait for each other. Blocks start in order of their linear
-//! index. Another block starts early only when every running block does nothing but poll, so kernels that do not wait
-//! run almost block by block, and kernels that do wait get all their resident blocks.
+//! index. More blocks join early only when the running ones do nothing but poll, or go on for very long, so kernels that
+//! do not wait run almost block by block, and kernels that do wait get all their resident blocks.
 //!
 //! # Exactness
 //! Integer operations, conversions, and `add`, `sub`, `mul`, `fma`, `div.rn`, `rcp.rn`, `sqrt.rn` are exact. A NaN result

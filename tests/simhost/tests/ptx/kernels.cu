@@ -132,3 +132,29 @@ extern "C" __global__ void bytes(const u8* in, u8* out, short* wide, u32 n) {
   u32 any = __syncthreads_count(t < n && tile[t] > 100);
   if (t == 0) wide[n] = (short)any;
 }
+// One-shot sum over peers (a peer may already be an epoch ahead): flags by release and acquire, then every rank reads all inputs. Element codecs by conversion.
+struct F32 { typedef float T; static __device__ float up(T v) { return v; } static __device__ T down(float f) { return f; } };
+struct F16 { typedef u16 T; static __device__ float up(T v) { float f; asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(v)); return f; }
+  static __device__ T down(float f) { T v; asm("cvt.rn.f16.f32 %0,%1;" : "=h"(v) : "f"(f)); return v; } };
+struct Group { const void* in[4]; u32* flag[4]; };
+template <class C> __device__ void sum(Group g, void* out, u32 rank, u32 world, u32 n, u32 epoch, u64 timeout_ns, u32* status) {
+  typedef typename C::T T;
+  if (threadIdx.x < world) {
+    release(g.flag[threadIdx.x] + blockIdx.x * 4 + rank, epoch);
+    u64 t0 = timer();
+    while ((int)(acquire(g.flag[rank] + blockIdx.x * 4 + threadIdx.x) - epoch) < 0) if (timer() - t0 > timeout_ns) { atomicExch(status, 1 + threadIdx.x); break; }
+  }
+  __syncthreads();
+  const u32 per = 16 / sizeof(T);
+  for (u32 v = blockIdx.x * blockDim.x + threadIdx.x; v * per < n; v += gridDim.x * blockDim.x) {
+    float acc[16 / sizeof(T)];
+    for (u32 k = 0; k < per; k++) acc[k] = 0.f;
+    for (u32 r = 0; r < world; r++) { U4 q = ((const U4*)g.in[r])[v]; const T* e = (const T*)&q;
+      for (u32 k = 0; k < per; k++) acc[k] += C::up(e[k]); }
+    U4 q; T* e = (T*)&q;
+    for (u32 k = 0; k < per; k++) e[k] = C::down(acc[k]);
+    ((U4*)out)[v] = q;
+  }
+}
+extern "C" __global__ void __launch_bounds__(128) sum_f32(Group g, void* o, u32 r, u32 w, u32 n, u32 e, u64 t, u32* s) { sum<F32>(g, o, r, w, n, e, t, s); }
+extern "C" __global__ void __launch_bounds__(128) sum_f16(Group g, void* o, u32 r, u32 w, u32 n, u32 e, u64 t, u32* s) { sum<F16>(g, o, r, w, n, e, t, s); }
