@@ -155,7 +155,7 @@ simulated! {
             assert!(transfer_between(&h, m, 5, a, b).iter().all(|&x| x == POISON), "{m}: owner");
             let code = if m == "ce_push" { h.copy(0, (1, b), (0, back), N) } else { h.sm_copy(0, back, b, N) };
             assert_eq!(code, 0);
-            if m == "sm_store" { assert!(h.get(0, back, N) == pattern(5, N), "{m}: writer"); }
+            assert!(h.get(0, back, N) == pattern(5, N), "{m}: writer");
         }
     };
     occurrence_is_kept on PRO, [], ["0>1:ce_push=zeroed:nth=3", "0>1:ce_pull=zeroed:once", "0>1:sm_store=zeroed:after=2"] => || {
