@@ -60,6 +60,10 @@ pub struct Scenario {
     /// Faults in the notation of [`Fault`].
     #[serde(default)]
     pub faults: Vec<String>,
+    /// Seed of the weak mode: plain stores to peers and to the host are held back and delivered out of order until a
+    /// fence or release of system scope, so that a missing one shows. Absent: stores take effect at once.
+    #[serde(default)]
+    pub weak_memory: Option<u64>,
     /// By what factor wall-clock deadlines are to be multiplied (the interpreter is slower than a GPU).
     #[serde(default = "deadline_factor")]
     pub deadline_factor: u32,
