@@ -5,6 +5,7 @@ use super::{
     hwloc,
     live::{self, Roots},
     observe::Observer,
+    system,
 };
 use crate::{
     child::{Child, ReceiveError},
@@ -56,7 +57,7 @@ impl Session {
             root: roots.root.clone(),
         };
         child.send(&ask).map_err(|e| e.to_string())?;
-        let snapshot = child
+        let mut snapshot: Snapshot = child
             .receive(Instant::now() + COLLECT_LIMIT)
             .map_err(|error| match error {
                 ReceiveError::TimedOut => format!(
@@ -65,6 +66,8 @@ impl Session {
                 ),
                 other => format!("the host could not be read: {other}"),
             })?;
+        // The collector's environment is partly ours; what counts is what the operator had.
+        snapshot.environment = system::own_steering_variables();
         Ok((Session { child: Some(child) }, snapshot))
     }
 

@@ -1,7 +1,7 @@
 //! What was planned, ran, and did not; and the smallest fault rate that would have been seen.
 
 use crate::model::{
-    case::{Outcome, Record, Subject},
+    case::{Outcome, Record, Rung, Subject},
     report::{Coverage, Gap},
 };
 use std::collections::BTreeMap;
@@ -22,7 +22,9 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
             Outcome::NotRun { reason } => *not_run.entry(reason).or_default() += 1,
             outcome => {
                 ran += 1;
-                if matches!(outcome, Outcome::Intact | Outcome::Corrupt(_)) {
+                // A claim is read, not tried: it sees no fault.
+                let tried = record.case.rung != Rung::Advertised;
+                if tried && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_)) {
                     let pair = matches!(record.case.subject, Subject::Pair(_));
                     let key = (
                         pair,

@@ -107,14 +107,23 @@ pub struct Views {
     pub found_in: Option<u32>,
 }
 
-/// The census of a wrong target, taken before views are asked for: they need to know where to look.
+/// The census of a wrong target, taken before views are asked for: they need to know where to look. A tail shorter than
+/// a unit names nothing; it is judged by comparison and counted as one unit.
 pub fn census(
     seat: &Seat,
     target: Target,
     keys: Keys,
     limit: Duration,
 ) -> Result<Census, SeatError> {
-    seat.classify(target.to, target.first, (keys.payload, keys.poison), limit)
+    let keyed = (keys.payload, keys.poison);
+    let mut census = seat.classify(target.to, target.first, keyed, limit)?;
+    let whole = target.to.bytes() / UNIT;
+    let tail = target.to.bytes() % UNIT;
+    if let Some(part) = target.to.part(whole * UNIT, tail).filter(|_| tail > 0) {
+        let seen = seat.read_back(part, tail, limit)?;
+        integrity::count_tail(&mut census, whole, &seen, target.first + whole, keyed);
+    }
+    Ok(census)
 }
 
 /// Offset of the first wrong unit in a census, bytes.
@@ -175,7 +184,7 @@ pub fn conclude(
         source_intact: views.source_intact,
     });
     let counts = census.counts;
-    let units = target.to.bytes() / UNIT;
+    let units = target.to.bytes().div_ceil(UNIT);
     let first_offset = first_wrong(census);
     let wrong_units = units - counts.equal.min(units);
     Ok(Corruption {
@@ -188,7 +197,7 @@ pub fn conclude(
         last_offset: if wrong_units == 0 {
             0
         } else {
-            (census.last_wrong + 1) * UNIT
+            ((census.last_wrong + 1) * UNIT).min(target.to.bytes())
         },
         wrong_units,
         units,

@@ -125,6 +125,44 @@ pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
     }
 }
 
+/// Counts a tail of less than a unit as unit `at` of `census`, judged by comparison with the words cut to its length.
+pub fn count_tail(
+    census: &mut Census,
+    at: u64,
+    seen: &[u8],
+    index: u64,
+    (key, poison): (Key, Key),
+) {
+    let cut = |key: Key| words::stream(key.pack(), index, seen.len());
+    let expected = cut(key);
+    let apart: u32 = seen
+        .iter()
+        .zip(&expected)
+        .map(|(a, b)| (a ^ b).count_ones())
+        .sum();
+    let counts = &mut census.counts;
+    let (count, class) = if apart == 0 {
+        (&mut counts.equal, 0)
+    } else if seen == cut(poison) {
+        (&mut counts.poison, 1)
+    } else if seen.iter().all(|b| *b == 0) {
+        (&mut counts.zero, 2)
+    } else if seen.iter().all(|b| *b == 0xff) {
+        (&mut counts.ones, 3)
+    } else if apart <= 2 {
+        (&mut counts.few_bits, 4)
+    } else {
+        (&mut counts.unknown, 8)
+    };
+    *count += 1;
+    if let Some(first) = census.first.get_mut(class) {
+        first.get_or_insert(at);
+    }
+    if class != 0 {
+        census.last_wrong = at;
+    }
+}
+
 fn named_at_any_skew(data: &[u8], unit: usize) -> Option<(u64, u64, u64)> {
     (0..16).find_map(|skew| {
         let window = data.get(unit * 16 + skew..)?.first_chunk::<16>()?;

@@ -209,7 +209,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         plan.ipc = Some(case(
             subject,
             alone::IPC_SAME_GPU,
-            Rung::Alone,
+            Rung::Shared,
             (0, IPC_BLOCK),
             1,
             false,

@@ -846,7 +846,13 @@ impl Supervisor<'_, '_> {
             return;
         }
         std::thread::sleep(LOAD / 2);
-        self.observe("under load: host to device on all GPUs");
+        let gpus: Vec<String> = self
+            .plan
+            .gpus
+            .iter()
+            .map(|gpu| format!("GPU{gpu}"))
+            .collect();
+        self.observe(&format!("under load: host to device on {}", gpus.join(" ")));
         let limit = Instant::now() + (LOAD + Duration::from_secs(10)) * self.pool.factor;
         if !matches!(ready.child.receive::<Reply>(limit), Ok(Reply::Done))
             && let Some(ready) = worker.take()

@@ -2,7 +2,6 @@
 
 use super::{
     examine::{self, Found, Keys, Target, Views},
-    integrity,
     mechanism::{self, Mechanism, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
@@ -280,6 +279,22 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
             lane.fail(error.into(), true);
         }
     }
+    // A GPU whose stream hangs answers nobody: do not spend a limit on each of its other lanes.
+    let hung: Vec<u32> = lanes
+        .iter()
+        .filter(|lane| matches!(lane.ended, Some(Outcome::TimedOut { .. })))
+        .flat_map(|lane| [lane.source.gpu, lane.destination.gpu])
+        .collect();
+    for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
+        if [lane.source.gpu, lane.destination.gpu]
+            .iter()
+            .any(|gpu| hung.contains(gpu))
+        {
+            lane.retire = true;
+            let reason = "one of its GPUs hangs in a neighbour's transfer".to_string();
+            lane.ended = Some(Outcome::NotRun { reason });
+        }
+    }
     for at in 0..lanes.len() {
         let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else {
             continue;
@@ -447,13 +462,4 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
     }
     lane.ran += 1;
     Ok(())
-}
-
-/// Windows that a case's host check reads, for the report's words.
-pub fn host_check_text(bytes: u64) -> &'static str {
-    if integrity::windows(bytes).len() == 1 {
-        "whole"
-    } else {
-        "in 8 windows of 64 KiB"
-    }
 }

@@ -31,11 +31,21 @@ impl fmt::Display for ImportError {
 impl ImportError {
     /// About the file as a whole.
     pub(super) fn whole(file: &str, message: impl Into<String>) -> Self {
+        // Parsers quote the input in their words; one line and a bounded one is our promise.
+        let mut message: String = message
+            .into()
+            .chars()
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        if let Some((cut, _)) = message.char_indices().nth(400) {
+            message.truncate(cut);
+            message.push_str("...");
+        }
         ImportError {
             file: file.to_string(),
             line: None,
             column: None,
-            message: message.into(),
+            message,
         }
     }
 

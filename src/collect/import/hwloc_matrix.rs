@@ -115,10 +115,10 @@ fn one(
             .zip(row.iter().copied())
             .filter(|(to, value)| to.as_ref() != from.as_ref() && *value > 0)
             .collect();
-        // hwloc before 2.5 counted A100 and H100 links twice; only a sum above the part's own total proves it.
+        // Older hwloc counted A100 and H100 links twice; only a sum above the part's own total proves it.
         let sum: u64 = cells.iter().fold(0, |a, (_, v)| a.saturating_add(*v));
         let total = part.and_then(|p| p.links).map(|l| u64::from(l) * rate);
-        let twice = total.is_some_and(|t| t > 0 && sum == t.saturating_mul(2));
+        let twice = total.is_some_and(|t| t > 0 && sum > t);
         doubled |= twice;
         let mut links: Vec<NvLink> = Vec::new();
         for (to, value) in cells {

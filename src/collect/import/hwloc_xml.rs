@@ -6,7 +6,7 @@ use super::{
     error::{ImportError, quoted},
     hwloc_matrix,
     mask::Mask,
-    xml::{Xml, hex16},
+    xml::{MAX_FUNCTIONS, MAX_GPUS, MAX_NICS, Xml, hex16},
 };
 use crate::{
     collect::{chips, topology::PCI_SOURCE},
@@ -19,6 +19,9 @@ use crate::{
 };
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most NUMA nodes, and most packages.
+const MAX_PLACES: usize = 1024;
 
 /// What an object of a NVLink matrix is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +162,13 @@ fn objects<'x, 'a>(node: Node<'x, 'a>) -> impl Iterator<Item = Node<'x, 'a>> {
     node.children().filter(|n| n.has_tag_name("object"))
 }
 
+/// All objects of a kind, one more than is accepted at most.
+fn every<'x, 'a>(root: Node<'x, 'a>, wanted: &'static str) -> impl Iterator<Item = Node<'x, 'a>> {
+    root.descendants()
+        .filter(move |n| n.has_tag_name("object") && kind(*n) == wanted)
+        .take(MAX_PLACES + 1)
+}
+
 fn kind<'x>(node: Node<'x, '_>) -> &'x str {
     match node.attribute("type").unwrap_or("") {
         "Socket" => "Package",
@@ -195,6 +205,17 @@ impl Reader<'_, '_> {
         host.dmi_vendor = text("DMISysVendor");
         host.dmi_product = text("DMIProductName");
         host.cpu_model = text("CPUModel");
+        // The file has no CPU flags. Names that only hypervisors carry say yes; other names say nothing.
+        let product = info(machine, "DMIProductName").unwrap_or("");
+        let vendor = info(machine, "DMISysVendor").unwrap_or("");
+        let virtual_product = product.starts_with("Standard PC (")
+            || matches!(
+                product,
+                "KVM" | "Virtual Machine" | "Google Compute Engine" | "HVM domU"
+            );
+        if virtual_product || matches!(vendor, "QEMU" | "VMware, Inc." | "Xen" | "innotek GmbH") {
+            host.hypervisor = Reading::Known(true);
+        }
         if let Some(version) = info(machine, "hwlocVersion") {
             let line = format!("written by hwloc {version}");
             note(&mut self.snapshot, line);
@@ -204,7 +225,7 @@ impl Reader<'_, '_> {
     /// NUMA nodes and packages come first: devices are placed by them.
     fn nodes_and_packages(&mut self, root: Node<'_, '_>) {
         let mut device_memory = 0;
-        for node in root.descendants().filter(|n| kind(*n) == "NUMANode") {
+        for node in every(root, "NUMANode") {
             let Some(os_index) = os_index(node) else {
                 continue;
             };
@@ -233,7 +254,7 @@ impl Reader<'_, '_> {
                 format!("{device_memory} NUMA nodes are GPU memory and are left out"),
             );
         }
-        for node in root.descendants().filter(|n| kind(*n) == "Package") {
+        for node in every(root, "Package") {
             let Some(os_index) = os_index(node) else {
                 continue;
             };
@@ -302,6 +323,8 @@ impl Reader<'_, '_> {
                 self.remember(node, above.function);
                 above.clone()
             }
+            // Cores and caches by the thousand place nothing.
+            other if other != "Package" && objects(node).next().is_none() => return Ok(()),
             _ => {
                 let place = self.beside(node, above);
                 if kind(node) == "Package" {
@@ -388,6 +411,19 @@ impl Reader<'_, '_> {
     }
 
     fn once(&mut self, node: Node<'_, '_>, pci: PciAddress) -> Result<(), ImportError> {
+        let listed = [
+            ("GPUs", self.snapshot.gpus.len(), MAX_GPUS),
+            ("network adapters", self.snapshot.nics.len(), MAX_NICS),
+            ("PCI functions", self.seen.len(), MAX_FUNCTIONS),
+            ("NUMA nodes", self.snapshot.numa_nodes.len(), MAX_PLACES),
+            ("packages", self.snapshot.packages.len(), MAX_PLACES),
+        ];
+        if let Some((what, _, most)) = listed.iter().find(|(_, n, most)| n > most) {
+            return Err(self.xml.error(
+                node,
+                format!("more than {most} {what}; no host has as many"),
+            ));
+        }
         if self.seen.insert(pci) {
             return Ok(());
         }

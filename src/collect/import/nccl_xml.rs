@@ -5,7 +5,7 @@
 use super::{
     error::{ImportError, quoted},
     mask,
-    xml::{Xml, hex16, strict_address},
+    xml::{MAX_FUNCTIONS, MAX_GPUS, MAX_NICS, Xml, hex16, strict_address},
 };
 use crate::{
     collect::{chips, topology::PCI_SOURCE},
@@ -52,6 +52,9 @@ pub(super) fn read(file: &str, xml: &Xml<'_>) -> Result<Snapshot, ImportError> {
             root,
             "an NCCL topology without cpu elements; give a dump of NCCL_TOPO_DUMP_FILE",
         ));
+    }
+    if cpus.len() > 1024 {
+        return Err(xml.error(root, "more than 1024 cpu elements; no host has as many"));
     }
     // Several hosts in one file (multi-node NVLink): addresses repeat, so only one host can be read as a host.
     let hosts: BTreeSet<&str> = cpus
@@ -146,6 +149,17 @@ impl Reader<'_, '_> {
         chain: &[PciAddress],
     ) -> Result<(), ImportError> {
         let pci = self.xml.address(node, "busid")?;
+        let listed = [
+            ("GPUs", self.snapshot.gpus.len(), MAX_GPUS),
+            ("network adapters", self.snapshot.nics.len(), MAX_NICS),
+            ("PCI functions", self.seen.len(), MAX_FUNCTIONS),
+        ];
+        if let Some((what, _, most)) = listed.iter().find(|(_, n, most)| n > most) {
+            return Err(self.xml.error(
+                node,
+                format!("more than {most} {what}; no host has as many"),
+            ));
+        }
         if !self.seen.insert(pci) {
             return Err(self.xml.error_in(
                 node,
@@ -365,6 +379,9 @@ impl Reader<'_, '_> {
         chain: &[PciAddress],
     ) {
         for net in nic.children().filter(|n| n.has_tag_name("net")) {
+            if self.snapshot.nics.len() > MAX_NICS {
+                return;
+            }
             let Some(name) = net.attribute("name") else {
                 continue;
             };

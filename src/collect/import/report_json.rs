@@ -7,6 +7,9 @@ use crate::model::{
 };
 use serde::Deserialize;
 
+/// Most `null`s of a report; sixteen GPUs write some thousands.
+const MAX_NULLS: usize = 2_000_000;
+
 /// The only field that every version must have; read first, so that a newer document is refused for its version and
 /// not for the first field that is new to us.
 #[derive(Deserialize)]
@@ -24,6 +27,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<Snapshot, ImportError> {
         let column = u32::try_from(error.column()).unwrap_or(u32::MAX);
         ImportError::at(file, line.max(1), column.max(1), format!("{what}: {words}"))
     };
+    // A null costs five bytes in the file and hundreds in memory.
+    if text.matches("null").nth(MAX_NULLS).is_some() {
+        return Err(ImportError::whole(
+            file,
+            "JSON with more than 2,000,000 nulls; no report has as many",
+        ));
+    }
     let version: Version =
         serde_json::from_str(text).map_err(|e| place(&e, "JSON, but not a peerproof report"))?;
     if version.schema_version > SCHEMA_VERSION {

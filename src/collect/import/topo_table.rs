@@ -7,6 +7,11 @@ use crate::model::topology::PathType;
 /// Most devices of one table; sixteen GPUs with thirty NICs are the largest seen.
 const MAX_DEVICES: usize = 128;
 
+/// Most words of a line that are looked at.
+const MAX_WORDS: usize = 1024;
+/// Most tables of one text.
+const MAX_TABLES: usize = 64;
+
 /// One cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
@@ -178,6 +183,9 @@ fn words(line: &str) -> Vec<Word<'_>> {
     let mut start: Option<(usize, u32)> = None;
     for (at, c) in line.char_indices() {
         column = column.saturating_add(1);
+        if out.len() == MAX_WORDS {
+            break;
+        }
         match (c.is_whitespace(), start) {
             (true, Some((from, col))) => {
                 out.push(Word {
@@ -190,7 +198,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
             _ => {}
         }
     }
-    if let Some((from, col)) = start {
+    if let Some((from, col)) = start.filter(|_| out.len() < MAX_WORDS) {
         out.push(Word {
             text: &line[from..],
             column: col,
@@ -377,6 +385,14 @@ fn close(
             pending.line,
             1,
             "one table with both path types and P2P states; paste topo -m and topo -p2p one below the other",
+        ));
+    }
+    if found.len() == MAX_TABLES {
+        return Err(ImportError::at(
+            file,
+            pending.line,
+            1,
+            "more than 64 tables in one text; give the first",
         ));
     }
     found.push(Table {

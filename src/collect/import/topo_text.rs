@@ -13,8 +13,20 @@ use crate::model::{
 };
 use std::collections::BTreeMap;
 
+/// Largest pasted text, in bytes. A table of sixteen GPUs and thirty NICs has 20 KB.
+const MAX_TEXT_BYTES: usize = 8 << 20;
+
 /// The snapshot, or nothing when the text has no such matrix.
 pub(super) fn read(file: &str, text: &str) -> Result<Option<Snapshot>, ImportError> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(ImportError::whole(
+            file,
+            format!(
+                "{} bytes of text; cut it down to the tables of nvidia-smi topo",
+                text.len()
+            ),
+        ));
+    }
     let all = tables(file, text)?;
     let paths: Vec<&Table> = all.iter().filter(|t| t.kind == TableKind::Paths).collect();
     let statuses: Vec<&Table> = all
@@ -186,6 +198,7 @@ fn path_claims(table: &Table, labels: &[&str], snapshot: &mut Snapshot) {
 }
 
 fn nics(table: &Table, labels: &[&str], text: &str, snapshot: &mut Snapshot) {
+    let names = legend(text);
     for column in table.columns.iter().filter(|c| gpu_number(c).is_none()) {
         let to_gpus = labels
             .iter()
@@ -195,7 +208,9 @@ fn nics(table: &Table, labels: &[&str], text: &str, snapshot: &mut Snapshot) {
             })
             .collect();
         snapshot.nics.push(Nic {
-            name: legend_name(text, column).unwrap_or_else(|| column.clone()),
+            name: names
+                .get(column.as_str())
+                .map_or_else(|| column.clone(), |n| (*n).to_string()),
             pci: Reading::default(),
             bridge_chain: Reading::default(),
             numa_node: Reading::default(),
@@ -204,14 +219,14 @@ fn nics(table: &Table, labels: &[&str], text: &str, snapshot: &mut Snapshot) {
     }
 }
 
-/// `NIC0: mlx5_0` of the "NIC Legend" below newer tables.
-fn legend_name(text: &str, label: &str) -> Option<String> {
-    let legend = text.lines().skip_while(|l| !l.contains("NIC Legend"));
-    let name = legend
+/// `NIC0: mlx5_0` lines of the "NIC Legend" below newer tables.
+fn legend(text: &str) -> BTreeMap<&str, &str> {
+    text.lines()
+        .skip_while(|l| !l.contains("NIC Legend"))
         .filter_map(|l| l.trim().split_once(':'))
-        .find(|(key, _)| key.trim() == label)
-        .map(|(_, name)| name.trim())?;
-    (!name.is_empty() && name.len() < 64).then(|| name.to_string())
+        .map(|(key, name)| (key.trim(), name.trim()))
+        .filter(|(_, name)| !name.is_empty() && name.len() < 64)
+        .collect()
 }
 
 /// Which status a matrix is about, from the words before it (`-p2p rw`), else from the name of its file.

@@ -5,11 +5,20 @@ use crate::model::pci::PciAddress;
 use roxmltree::{Document, Node, ParsingOptions};
 
 /// Deepest nesting accepted. hwloc nests about 30 levels, NCCL about 8.
-const MAX_DEPTH: usize = 256;
+const MAX_DEPTH: usize = 96;
 /// Most attributes of one element. hwloc writes about 20.
 const MAX_ATTRIBUTES: usize = 256;
+/// Most attributes of one document.
+const MAX_ALL_ATTRIBUTES: usize = 4_000_000;
 /// Most nodes of one document. The largest host file seen has about 30,000.
 const MAX_NODES: u32 = 4_000_000;
+
+/// Most GPUs that a file may list: tables of pairs grow with their square.
+pub(super) const MAX_GPUS: usize = 256;
+/// Most network adapters.
+pub(super) const MAX_NICS: usize = 512;
+/// Most PCI functions; virtual functions reach some thousands.
+pub(super) const MAX_FUNCTIONS: usize = 65_536;
 
 /// A parsed document and the file it came from, for messages.
 pub(super) struct Xml<'a> {
@@ -37,6 +46,12 @@ impl<'a> Xml<'a> {
                     | roxmltree::Error::NoRootNode => place_of(text, text.len()),
                     _ => (place.row, place.col),
                 };
+                if matches!(error, roxmltree::Error::NodesLimitReached) {
+                    return Err(ImportError::whole(
+                        file,
+                        "more than 4,000,000 XML nodes; no host has as many",
+                    ));
+                }
                 let mut words = error.to_string();
                 // The crate appends its own place to most messages; ours stands in front.
                 if let Some(cut) = words.rfind(" at ") {
@@ -126,7 +141,7 @@ fn bounded(file: &str, text: &str) -> Result<(), ImportError> {
         );
     }
     let bytes = text.as_bytes();
-    let (mut at, mut depth) = (0, 0_usize);
+    let (mut at, mut depth, mut all) = (0, 0_usize, 0_usize);
     while let Some(open) = find(bytes, at, b"<") {
         let rest = &bytes[open..];
         let skip = |end: &[u8]| find(bytes, open, end).map_or(bytes.len(), |e| e + end.len());
@@ -150,13 +165,17 @@ fn bounded(file: &str, text: &str) -> Result<(), ImportError> {
             at = skip(b">");
         } else {
             let (end, attributes, closed) = tag(bytes, open);
+            all += attributes;
+            if all > MAX_ALL_ATTRIBUTES {
+                return refuse(open, "more than 4,000,000 attributes; no host has as many");
+            }
             if attributes > MAX_ATTRIBUTES {
                 return refuse(open, "an element with more than 256 attributes");
             }
             if !closed {
                 depth += 1;
                 if depth > MAX_DEPTH {
-                    return refuse(open, "nested deeper than 256 levels; no host is");
+                    return refuse(open, "nested deeper than 96 levels; no host is");
                 }
             }
             at = end;

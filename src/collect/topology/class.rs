@@ -131,7 +131,7 @@ fn by_nvlink(snapshot: &Snapshot, group: &[GpuIndex]) -> Option<(FabricClass, St
         .filter(|(_, n)| **n == 0)
         .map(|(g, _)| *g)
         .collect();
-    if off.len() < group.len() && !alone.is_empty() || off.len() < group.len() && off.len() > 1 {
+    if off.len() < group.len() {
         return Some((
             FabricClass::Mixed,
             format!("some GPUs are on NVSwitch and GPUs {} are not", names(&off)),
@@ -358,11 +358,15 @@ fn hidden_by_vm(
     paths: &[(OrderedPair, Option<PathType>)],
 ) -> Option<String> {
     let gpus: Vec<&Gpu> = group.iter().filter_map(|g| snapshot.gpu(*g)).collect();
+    let made_up: BTreeSet<_> = snapshot
+        .bridges
+        .iter()
+        .filter(|b| b.emulated)
+        .map(|b| b.pci)
+        .collect();
     let emulated = |gpu: &&Gpu| {
-        gpu.bridge_chain.known().is_some_and(|c| {
-            c.iter()
-                .any(|b| snapshot.bridge(*b).is_some_and(|b| b.emulated))
-        })
+        let chain = gpu.bridge_chain.known();
+        chain.is_some_and(|c| c.iter().any(|b| made_up.contains(b)))
     };
     if gpus.iter().any(emulated) {
         return Some(

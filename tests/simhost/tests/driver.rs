@@ -155,7 +155,7 @@ simulated! {
             assert!(transfer_between(&h, m, 5, a, b).iter().all(|&x| x == POISON), "{m}: owner");
             let code = if m == "ce_push" { h.copy(0, (1, b), (0, back), N) } else { h.sm_copy(0, back, b, N) };
             assert_eq!(code, 0);
-            if m == "sm_store" { assert!(h.get(0, back, N) == pattern(5, N), "{m}: writer"); }
+            assert!(h.get(0, back, N) == pattern(5, N), "{m}: writer");
         }
     };
     occurrence_is_kept on PRO, [], ["0>1:ce_push=zeroed:nth=3", "0>1:ce_pull=zeroed:once", "0>1:sm_store=zeroed:after=2"] => || {
@@ -316,6 +316,32 @@ simulated! {
             assert_eq!(h.get(g, flags[g], 4), 20_u32.to_le_bytes());
             assert_eq!(h.get(g, flags[g] + 64, 4), [0; 4]);
         }
+    };
+    a_missing_fence_shows_in_the_weak_mode on PRO, ["weak_memory=5"], [] => || {
+        let h = enabled();
+        for fenced in [1, 0] {
+            // On GPU 1: payload, flag, what was seen. On GPU 0: the answer.
+            let (b, a) = (h.alloc(1, 4096), h.alloc(0, 4096));
+            h.put(1, b, &[0; 4096]);
+            h.put(0, a, &[0; 4096]);
+            let (s, t) = (h.stream(0, NON_BLOCKING), h.stream(1, NON_BLOCKING));
+            let (send, receive) = (h.function(0, EXTRA, "send"), h.function(1, EXTRA, "receive"));
+            assert_eq!(h.launch(0, send, 1, 1, s, vec![b, b + 64, a, fenced]), 0);
+            assert_eq!(h.launch(1, receive, 1, 1, t, vec![b, b + 64, a, b + 128]), 0);
+            assert_eq!((h.on(0).cu.cuStreamSynchronize(s), h.on(1).cu.cuStreamSynchronize(t)), (0, 0));
+            assert_eq!(h.get(1, b + 128, 8), (77 * fenced).to_le_bytes(), "fenced: {fenced}");
+            assert_eq!(h.get(1, b, 8), 77_u64.to_le_bytes(), "all has arrived at the end");
+        }
+        for m in ALL { assert!(transfer(&h, m, 3) == pattern(3, N), "{m}"); }
+    };
+    visible_devices_are_chosen_by_the_environment on PRO, [], [] => || {
+        // SAFETY: before any other thread of this process.
+        unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "5,2") };
+        let h = Host::new();
+        assert_eq!(h.contexts.len(), 2);
+        let mut text = [0; 16];
+        assert_eq!(h.cu.cuDeviceGetPCIBusId(text.as_mut_ptr(), 16, 0), 0);
+        assert_eq!(text.map(|c| c as u8)[..12], *b"0000:A1:00.0");
     };
     bad_handles_are_refused on PRO, [], [] => || {
         let h = Host::new();

@@ -108,7 +108,7 @@ export! {
         let entry = function.module.code.entry(&function.name).ok_or(INVALID_HANDLE)?;
         if threads <= 0 || threads > 1024 { return Err(INVALID_VALUE); }
         let used = entry.shared_bytes + shared;
-        let by_shared = if used == 0 { u32::MAX } else { ((100 << 10) / used) as u32 };
+        let by_shared = (100_usize << 10).checked_div(used).map_or(u32::MAX, |n| n as u32);
         let together = ptx::resident_blocks(threads as u32) / driver.world.scenario.gpu.multiprocessors.max(1) as u32;
         // SAFETY: the caller's pointer.
         unsafe { put(blocks, together.min(by_shared).min(32) as c_int) }

@@ -56,8 +56,11 @@ impl Place {
     }
 }
 
+/// Content by source and destination.
+type Carried = HashMap<(usize, usize), Vec<u8>>;
+
 /// What each ordered pair carried last, kept only where some fault wants it.
-static CARRIED: LazyLock<Mutex<HashMap<(usize, usize), Vec<u8>>>> = LazyLock::new(Mutex::default);
+static CARRIED: LazyLock<Mutex<Carried>> = LazyLock::new(Mutex::default);
 
 struct Plan {
     source: Place,

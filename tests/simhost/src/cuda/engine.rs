@@ -154,7 +154,13 @@ impl Stream {
             .map(|op| Arc::clone(&op.span))
             .collect();
         let span = Span::new();
-        let id = lock(&engine.timeline).submit(Arc::clone(&span), after, engine.host_call(), work);
+        let id = lock(&engine.timeline).submit(
+            self.id,
+            Arc::clone(&span),
+            after,
+            engine.host_call(),
+            work,
+        );
         let op = Arc::new(Op {
             span,
             id,
@@ -218,9 +224,9 @@ impl Engine {
         {
             let mut timeline = lock(&self.timeline);
             match work {
-                Some(work) => timeline.set_work(op.id, work),
+                Some(work) => timeline.set_work(op.stream, op.id, work),
                 // Skipped or failed: it takes no time, but what follows must be able to end.
-                None if op.kernel => timeline.set_work(op.id, Work::fixed(0)),
+                None if op.kernel => timeline.set_work(op.stream, op.id, Work::fixed(0)),
                 None => {}
             }
         }
@@ -255,7 +261,7 @@ impl Engine {
     /// Modelled start of an operation that is being executed.
     pub(crate) fn start_of(&self, op: &Op) -> u64 {
         lock(&self.timeline)
-            .start_of(op.id)
+            .start_of(op.stream, op.id)
             .unwrap_or_else(|| self.host_ns.load(Ordering::SeqCst))
     }
 

@@ -12,6 +12,7 @@ mod memory;
 mod shadow;
 mod timeline;
 mod view;
+mod weak;
 
 pub(crate) use api_device::nvml_pci_id;
 pub(crate) use context::put_text;

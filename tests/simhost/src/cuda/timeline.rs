@@ -6,7 +6,7 @@
 //! only when it learns that something ended. Flows of other processes are not seen; their clock is (through the shared
 //! page), so time is monotone across a run.
 use crate::topology::LinkId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,6 +72,7 @@ impl Work {
 }
 
 struct Op {
+    id: u64,
     span: Arc<Span>,
     after: Vec<Arc<Span>>,
     floor: u64,
@@ -84,7 +85,8 @@ struct Op {
 pub(crate) struct Timeline {
     now: f64,
     next: u64,
-    ops: BTreeMap<u64, Op>,
+    /// What has not ended yet, by stream: only the first of each can run.
+    queues: BTreeMap<usize, VecDeque<Op>>,
     capacity: Vec<f64>,
 }
 
@@ -93,14 +95,16 @@ impl Timeline {
         Self {
             now: 0.0,
             next: 0,
-            ops: BTreeMap::new(),
+            queues: BTreeMap::new(),
             capacity,
         }
     }
 
-    /// Adds an operation that starts when `after` have ended and not before `floor`. Work may come later.
+    /// Adds an operation to a stream. It starts when `after` and what the stream holds have ended, and not before
+    /// `floor`. Work may come later.
     pub(crate) fn submit(
         &mut self,
+        stream: usize,
         span: Arc<Span>,
         after: Vec<Arc<Span>>,
         floor: u64,
@@ -108,39 +112,62 @@ impl Timeline {
     ) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.ops.insert(
+        let op = Op {
             id,
-            Op {
-                span,
-                after,
-                floor,
-                work,
-                left: None,
-            },
-        );
+            span,
+            after,
+            floor,
+            work,
+            left: None,
+        };
+        self.queues.entry(stream).or_default().push_back(op);
         id
     }
 
+    fn find(&mut self, stream: usize, id: u64) -> Option<&mut Op> {
+        let queue = self.queues.get_mut(&stream)?;
+        let i = queue.binary_search_by_key(&id, |op| op.id).ok()?;
+        queue.get_mut(i)
+    }
+
+    /// First operations of the streams.
+    fn fronts(&self) -> impl Iterator<Item = (usize, &Op)> {
+        self.queues
+            .iter()
+            .filter_map(|(&stream, queue)| Some((stream, queue.front()?)))
+    }
+
+    fn front(&mut self, stream: usize) -> Option<&mut Op> {
+        self.queues.get_mut(&stream)?.front_mut()
+    }
+
+    fn end(&mut self, stream: usize, at: u64) {
+        if let Some(queue) = self.queues.get_mut(&stream) {
+            if let Some(op) = queue.pop_front() {
+                op.span.end.store(at, Ordering::SeqCst);
+            }
+            if queue.is_empty() {
+                self.queues.remove(&stream);
+            }
+        }
+    }
+
     /// States the work of an operation whose extent was not known at submission.
-    pub(crate) fn set_work(&mut self, id: u64, work: Work) {
-        if let Some(op) = self.ops.get_mut(&id) {
+    pub(crate) fn set_work(&mut self, stream: usize, id: u64, work: Work) {
+        if let Some(op) = self.find(stream, id) {
             op.work = Some(work);
         }
     }
 
     /// Start of an operation, if everything before it has ended; works out as much as that needs.
-    pub(crate) fn start_of(&mut self, id: u64) -> Option<u64> {
-        let after: Vec<Arc<Span>> = self.ops.get(&id)?.after.clone();
+    pub(crate) fn start_of(&mut self, stream: usize, id: u64) -> Option<u64> {
+        let after: Vec<Arc<Span>> = self.find(stream, id)?.after.clone();
         for span in &after {
             self.resolve(span)?;
         }
-        let op = self.ops.get(&id)?;
-        Some(
-            after
-                .iter()
-                .filter_map(|s| s.end())
-                .fold(op.floor, u64::max),
-        )
+        let op = self.find(stream, id)?;
+        let floor = op.floor;
+        Some(after.iter().filter_map(|s| s.end()).fold(floor, u64::max))
     }
 
     /// Runs until the operation has ended; None if something before it has no known work.
@@ -158,8 +185,8 @@ impl Timeline {
     /// Advances to the next start or end. False when nothing can move.
     fn step(&mut self) -> bool {
         // What could start, and when.
-        let mut next_start: Option<(f64, u64)> = None;
-        for (&id, op) in &self.ops {
+        let mut next_start: Option<(f64, usize)> = None;
+        for (stream, op) in self.fronts() {
             if op.left.is_none() && op.work.is_some() && op.after.iter().all(|s| s.end().is_some())
             {
                 let at = op
@@ -168,12 +195,12 @@ impl Timeline {
                     .filter_map(|s| s.end())
                     .fold(op.floor, u64::max) as f64;
                 if next_start.is_none_or(|(t, _)| at < t) {
-                    next_start = Some((at, id));
+                    next_start = Some((at, stream));
                 }
             }
         }
         let mut load = vec![0.0; self.capacity.len()];
-        for op in self.ops.values() {
+        for (_, op) in self.fronts() {
             if let (Some((from, left)), Some(work)) = (op.left, &op.work)
                 && from <= self.now
                 && left > 0.0
@@ -186,8 +213,8 @@ impl Timeline {
             }
         }
         // Next moment at which a running operation changes: its flow begins, or it ends.
-        let mut next_change: Option<(f64, u64)> = None;
-        for (&id, op) in &self.ops {
+        let mut next_change: Option<(f64, usize)> = None;
+        for (stream, op) in self.fronts() {
             let (Some((from, left)), Some(work)) = (op.left, &op.work) else {
                 continue;
             };
@@ -197,31 +224,28 @@ impl Timeline {
                 self.now + left / self.rate(work, &load)
             };
             if next_change.is_none_or(|(t, _)| at < t) {
-                next_change = Some((at, id));
+                next_change = Some((at, stream));
             }
         }
         match (next_start, next_change) {
             (None, None) => return false,
-            (Some((start, id)), change) if change.is_none_or(|(t, _)| start <= t) => {
+            (Some((start, stream)), change) if change.is_none_or(|(t, _)| start <= t) => {
                 self.advance(start.max(self.now), &load);
-                self.begin(id, start);
+                self.begin(stream, start);
             }
-            (_, Some((at, id))) => {
+            (_, Some((at, stream))) => {
                 self.advance(at, &load);
-                let Some(op) = self.ops.get_mut(&id) else {
+                let now = self.now;
+                let Some(op) = self.front(stream) else {
                     return false;
                 };
                 let over = op
                     .left
-                    .is_some_and(|(from, left)| left <= 0.5 && from <= self.now);
+                    .is_some_and(|(from, left)| left <= 0.5 && from <= now);
                 if over {
                     let start = op.span.start().unwrap_or(0);
                     let least = op.work.as_ref().map_or(0, |w| w.at_least_ns);
-                    op.span.end.store(
-                        (self.now.ceil() as u64).max(start + least).max(start),
-                        Ordering::SeqCst,
-                    );
-                    self.ops.remove(&id);
+                    self.end(stream, (now.ceil() as u64).max(start + least));
                 } else if let Some((_, left)) = &mut op.left
                     && *left <= 0.5
                 {
@@ -245,18 +269,15 @@ impl Timeline {
     fn advance(&mut self, to: f64, load: &[f64]) {
         let by = to - self.now;
         if by > 0.0 {
-            let rates: Vec<(u64, f64)> = self
-                .ops
-                .iter()
-                .filter_map(|(&id, op)| match (op.left, &op.work) {
-                    (Some((from, left)), Some(work)) if from <= self.now && left > 0.0 => {
-                        Some((id, self.rate(work, load)))
-                    }
-                    _ => None,
-                })
-                .collect();
-            for (id, rate) in rates {
-                if let Some((_, left)) = self.ops.get_mut(&id).and_then(|op| op.left.as_mut()) {
+            let running = |(stream, op): (usize, &Op)| match (op.left, &op.work) {
+                (Some((from, left)), Some(work)) if from <= self.now && left > 0.0 => {
+                    Some((stream, self.rate(work, load)))
+                }
+                _ => None,
+            };
+            let rates: Vec<(usize, f64)> = self.fronts().filter_map(running).collect();
+            for (stream, rate) in rates {
+                if let Some((_, left)) = self.front(stream).and_then(|op| op.left.as_mut()) {
                     *left = (*left - by * rate).max(0.0);
                 }
             }
@@ -266,19 +287,16 @@ impl Timeline {
 
     /// Starts an operation at `start`. One that the simulation has already passed (its extent came late) is taken as
     /// having run alone up to now.
-    fn begin(&mut self, id: u64, start: f64) {
+    fn begin(&mut self, stream: usize, start: f64) {
         let now = self.now;
-        let Some(op) = self.ops.get_mut(&id) else {
+        let Some(op) = self.front(stream) else {
             return;
         };
         let Some(work) = &op.work else { return };
         op.span.start.store(start as u64, Ordering::SeqCst);
         let alone = work.alone().max(work.at_least_ns as f64);
         if start + alone <= now {
-            op.span
-                .end
-                .store((start + alone).ceil() as u64, Ordering::SeqCst);
-            self.ops.remove(&id);
+            self.end(stream, (start + alone).ceil() as u64);
             return;
         }
         let from = start + work.lead_ns as f64;
@@ -309,9 +327,10 @@ mod tests {
     fn flows_share_a_link_and_take_turns_in_a_stream() {
         let mut t = Timeline::new(vec![10.0, 10.0]);
         let (a, b, c) = (Span::new(), Span::new(), Span::new());
-        t.submit(a.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
-        t.submit(b.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
+        t.submit(0, a.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
+        t.submit(1, b.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
         t.submit(
+            0,
             c.clone(),
             vec![a.clone()],
             0,
@@ -327,12 +346,18 @@ mod tests {
     fn unknown_work_blocks_only_what_follows() {
         let mut t = Timeline::new(vec![10.0]);
         let (kernel, after, other) = (Span::new(), Span::new(), Span::new());
-        let id = t.submit(kernel.clone(), vec![], 0, None);
-        t.submit(after.clone(), vec![kernel.clone()], 0, Some(Work::fixed(5)));
-        t.submit(other.clone(), vec![], 0, Some(flow(500.0, &[0], 10.0)));
+        let id = t.submit(0, kernel.clone(), vec![], 0, None);
+        t.submit(
+            0,
+            after.clone(),
+            vec![kernel.clone()],
+            0,
+            Some(Work::fixed(5)),
+        );
+        t.submit(1, other.clone(), vec![], 0, Some(flow(500.0, &[0], 10.0)));
         assert_eq!(t.resolve(&other), Some(50));
         assert_eq!(t.resolve(&after), None);
-        t.set_work(id, Work::fixed(20));
+        t.set_work(0, id, Work::fixed(20));
         assert_eq!(t.resolve(&after), Some(25));
     }
 
@@ -341,6 +366,7 @@ mod tests {
         let mut t = Timeline::new(vec![10.0]);
         let a = Span::new();
         t.submit(
+            0,
             a.clone(),
             vec![],
             7,

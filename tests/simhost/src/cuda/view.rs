@@ -1,15 +1,15 @@
 //! Global memory as one kernel on one GPU sees it: its own, pinned host memory, and peers that its context may reach,
 //! with the faults of each way. What no rule allows is an illegal address, as on the real thing.
 //!
-//! Stores to peers and to the host take effect at once. A weak mode would hold plain ones back in [`View::write`] and
-//! deliver them in [`View::fence`]; it would also have to withhold `span` for remote memory.
+//! In the weak mode, plain stores to peers and to the host are held back (`weak`); otherwise they take effect at once.
 use super::context::{Context, Driver};
 use super::engine::{Op, lock};
 use super::memory::{Allocation, Kind as MemoryKind, Snapshot, find};
 use super::shadow::Shadow;
 use super::timeline::Work;
+use super::weak::Delayed;
 use crate::ptx::{
-    Access, AtomicOp, FenceKind, Memory, Scope, Stats, Trap, TrapKind, Width, host_atomic,
+    Access, AtomicOp, FenceKind, Memory, Order, Scope, Stats, Trap, TrapKind, Width, host_atomic,
 };
 use crate::scenario::{Kind, Mechanism};
 use crate::topology::Engine as Carrier;
@@ -21,8 +21,10 @@ use std::time::Instant;
 /// What each GPU believes of its peers' memory; shared by kernels and copies of the process.
 static MIRRORS: LazyLock<Vec<Shadow>> =
     LazyLock::new(|| (0..crate::MAX_GPUS).map(|_| Shadow::default()).collect());
+/// Memory of transfers by source and destination.
+type Sent = HashMap<(usize, usize), Arc<Shadow>>;
 /// What each ordered pair carried last, for stale faults of loads and stores.
-static SENT: LazyLock<Mutex<HashMap<(usize, usize), Arc<Shadow>>>> = LazyLock::new(Mutex::default);
+static SENT: LazyLock<Mutex<Sent>> = LazyLock::new(Mutex::default);
 
 /// The mirror of a GPU.
 pub(crate) fn mirror(gpu: usize) -> &'static Shadow {
@@ -62,6 +64,7 @@ pub(crate) struct View {
     begun: Instant,
     start: OnceLock<u64>,
     last_timer: AtomicU64,
+    delayed: Option<Delayed>,
 }
 
 impl View {
@@ -88,6 +91,11 @@ impl View {
             begun: Instant::now(),
             start: OnceLock::new(),
             last_timer: AtomicU64::new(0),
+            delayed: driver
+                .world
+                .scenario
+                .weak_memory
+                .map(|seed| Delayed::new(seed ^ gpu as u64)),
         }
     }
 
@@ -115,6 +123,13 @@ impl View {
 
     fn clean(&self, armed: &[Armed]) -> bool {
         armed.iter().all(|a| a.strikes.get() == Some(&false))
+    }
+
+    /// Delivers what is under way to a range.
+    fn settle(&self, addr: u64, len: usize) {
+        if let Some(delayed) = &self.delayed {
+            delayed.settle(addr, len, arrive);
+        }
     }
 
     /// Kinds that end or hold the kernel.
@@ -344,13 +359,29 @@ unsafe fn store(addr: u64, data: &[u8]) {
     }
 }
 
+/// Writes a store that was checked when it was taken in; its mapping lives as long as the view.
+fn arrive(addr: u64, data: &[u8]) {
+    // SAFETY: as said.
+    unsafe { store(addr, data) };
+}
+
+impl Drop for View {
+    /// The end of a kernel is a release of everything it wrote.
+    fn drop(&mut self) {
+        if let Some(delayed) = &self.delayed {
+            delayed.flush(arrive);
+        }
+    }
+}
+
 impl Memory for View {
     fn span(&self, addr: u64, len: usize, write: bool) -> Option<*mut u8> {
         let (_, window) = self.at(addr, len as u64)?;
         let armed = if write { &window.stores } else { &window.loads };
         // Own memory that holds a mirror of nothing is plain; a peer's may be overlaid, so stores with faults make loads slow too.
         let mirrored = !write && window.peer.is_some() && !window.stores.is_empty();
-        if mirrored || !(armed.is_empty() || self.clean(armed)) {
+        let delayed = self.delayed.is_some() && (window.peer.is_some() || window.host);
+        if delayed || mirrored || !(armed.is_empty() || self.clean(armed)) {
             return None;
         }
         let counter = if write { &window.written } else { &window.read };
@@ -365,6 +396,7 @@ impl Memory for View {
             .ok_or_else(|| Trap::illegal_address(addr))?;
         window.read.fetch_add(len, Ordering::Relaxed);
         let offset = addr - allocation.base;
+        self.settle(addr, out.len());
         // SAFETY: the range lies in a mapping that `self.all` keeps alive.
         unsafe { fetch(addr, out) };
         let Some(peer) = window.peer else {
@@ -405,7 +437,7 @@ impl Memory for View {
         Ok(())
     }
 
-    fn write(&self, addr: u64, data: &[u8], _access: Access) -> Result<(), Trap> {
+    fn write(&self, addr: u64, data: &[u8], access: Access) -> Result<(), Trap> {
         let len = data.len() as u64;
         let (allocation, window) = self
             .at(addr, len)
@@ -447,9 +479,17 @@ impl Memory for View {
                 _ => {}
             }
         }
+        let remote = window.peer.is_some() || window.host;
         for to in target.into_iter().chain(extra) {
-            // SAFETY: every target was checked to lie in a living mapping.
-            unsafe { store(to, &data) };
+            match &self.delayed {
+                Some(delayed) if remote && access.order == Order::Weak => {
+                    delayed.take(to, &data, arrive)
+                }
+                _ => {
+                    self.settle(to, data.len());
+                    arrive(to, &data);
+                }
+            }
         }
         Ok(())
     }
@@ -468,6 +508,7 @@ impl Memory for View {
             .ok_or_else(|| Trap::illegal_address(addr))?;
         window.written.fetch_add(len as u64, Ordering::Relaxed);
         let mut operands = operands;
+        self.settle(addr, len);
         for kind in self.striking(&window.atomics, allocation, addr) {
             self.act(kind, addr)?;
             let mut old = [0; 8];
@@ -498,7 +539,12 @@ impl Memory for View {
         Ok(unsafe { host_atomic(addr as *mut u8, op, width, operands) })
     }
 
-    fn fence(&self, _kind: FenceKind, _scope: Scope) {
+    fn fence(&self, kind: FenceKind, scope: Scope) {
+        if let (Some(delayed), Scope::Sys) = (&self.delayed, scope)
+            && kind != FenceKind::Acquire
+        {
+            delayed.flush(arrive);
+        }
         fence(Ordering::SeqCst);
     }
 

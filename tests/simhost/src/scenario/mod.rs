@@ -1,5 +1,6 @@
 //! What a scenario is: one TOML file that states a host, what its drivers claim of it, and what is wrong with it.
 pub mod fault;
+mod load;
 pub mod pci;
 pub mod shipped;
 pub mod spec;

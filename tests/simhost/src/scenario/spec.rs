@@ -1,7 +1,7 @@
 //! The types of a scenario file, its reading (with inheritance) and the checks that make it consistent.
 use super::fault::Fault;
+use super::load::{apply, load};
 use super::pci::{PciAddress, parse_id};
-use super::shipped;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,13 +60,17 @@ pub struct Scenario {
     /// Faults in the notation of [`Fault`].
     #[serde(default)]
     pub faults: Vec<String>,
+    /// Seed of the weak mode: plain stores to peers and to the host are held back and delivered out of order until a
+    /// fence or release of system scope, so that a missing one shows. Absent: stores take effect at once.
+    #[serde(default)]
+    pub weak_memory: Option<u64>,
     /// By what factor wall-clock deadlines are to be multiplied (the interpreter is slower than a GPU).
     #[serde(default = "deadline_factor")]
     pub deadline_factor: u32,
 }
 
 fn deadline_factor() -> u32 {
-    20
+    5
 }
 
 /// Machine and operating system.
@@ -572,102 +576,4 @@ impl Scenario {
             .map(|_| ())
             .or_else(|e| fail(e.0))
     }
-}
-
-/// Reads a file as a table and lays it over its base.
-fn load(name: &str, depth: usize) -> Result<toml::Table, Error> {
-    if depth > 8 {
-        return Err(Error(format!(
-            "scenario {name}: bases nest more than 8 deep"
-        )));
-    }
-    let text = match shipped::text(name) {
-        Some(text) => text.to_string(),
-        None if name.contains('/') || name.ends_with(".toml") => {
-            std::fs::read_to_string(name).map_err(|e| Error(format!("scenario {name}: {e}")))?
-        }
-        None => {
-            return Err(Error(format!(
-                "no scenario `{name}`; shipped are: {}; or give a path",
-                shipped::names().collect::<Vec<_>>().join(", ")
-            )));
-        }
-    };
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|e| Error(format!("scenario {name}: {e}")))?;
-    match table.remove("base") {
-        None => Ok(table),
-        Some(toml::Value::String(base)) => {
-            let mut under = load(&base, depth + 1)?;
-            lay_over(&mut under, table);
-            Ok(under)
-        }
-        Some(_) => Err(Error(format!("scenario {name}: base is not a name"))),
-    }
-}
-
-/// Tables merge, everything else is replaced.
-fn lay_over(under: &mut toml::Table, over: toml::Table) {
-    for (key, value) in over {
-        match (under.get_mut(&key), value) {
-            (Some(toml::Value::Table(a)), toml::Value::Table(b)) => lay_over(a, b),
-            (_, value) => {
-                under.insert(key, value);
-            }
-        }
-    }
-}
-
-/// Applies `a.b.0.c=value`; the value is TOML where it reads as TOML, else a string.
-fn apply(table: &mut toml::Table, setting: &str) -> Result<(), Error> {
-    let Some((path, text)) = setting.split_once('=') else {
-        return Err(Error(format!("--set {setting}: expected key.path=value")));
-    };
-    let value = format!("v = {text}")
-        .parse::<toml::Table>()
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| toml::Value::String(text.to_string()));
-    let keys: Vec<&str> = path.split('.').collect();
-    let (Some((last, parents)), bad) = (
-        keys.split_last(),
-        Error(format!("--set {setting}: `{path}` leads nowhere")),
-    ) else {
-        return Err(Error(format!("--set {setting}: empty key")));
-    };
-    let mut at: Option<&mut toml::Value> = None;
-    for key in parents {
-        let next = match at {
-            None => Some(
-                table
-                    .entry(*key)
-                    .or_insert_with(|| toml::Value::Table(toml::Table::new())),
-            ),
-            Some(toml::Value::Table(t)) => Some(
-                t.entry(*key)
-                    .or_insert_with(|| toml::Value::Table(toml::Table::new())),
-            ),
-            Some(toml::Value::Array(a)) => key.parse::<usize>().ok().and_then(|i| a.get_mut(i)),
-            Some(_) => None,
-        };
-        at = Some(next.ok_or_else(|| bad.clone())?);
-    }
-    match at {
-        None => {
-            table.insert(last.to_string(), value);
-        }
-        Some(toml::Value::Table(t)) => {
-            t.insert(last.to_string(), value);
-        }
-        Some(toml::Value::Array(a)) => {
-            *last
-                .parse::<usize>()
-                .ok()
-                .and_then(|i| a.get_mut(i))
-                .ok_or(bad)? = value
-        }
-        Some(_) => return Err(bad),
-    }
-    Ok(())
 }

@@ -65,7 +65,7 @@ fn function(
         config.len()
     });
     files.bytes(&format!("{at}/config"), &config)?;
-    if !matches!(n.role, Role::HostBridge(_)) {
+    if topology.link_now(node).1 > 0 {
         let ((generation, width), (most_generation, most_width)) =
             (topology.link_now(node), topology.link_most(node));
         file("current_link_speed", &speed(generation))?;

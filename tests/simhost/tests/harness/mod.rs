@@ -65,7 +65,8 @@ macro_rules! driver {
                     Cuda { _library: library, $($name,)* simulated }
                 }
             }
-            $(pub fn $name(&self, $($arg: $t),*) -> u32 {
+            $(#[allow(clippy::too_many_arguments, reason = "as the driver has it")]
+            pub fn $name(&self, $($arg: $t),*) -> u32 {
                 // SAFETY: the tests pass what the interface asks for.
                 unsafe { (self.$name)($($arg),*) }
             })*
@@ -139,6 +140,36 @@ pub const EXTRA: &str = r#"
   ld.global.u64 %rd6, [%rd5];
   st.global.u64 [%rd4], %rd6;
 DONE:
+  ret;
+}
+.visible .entry send(.param .u64 payload, .param .u64 flag, .param .u64 answer, .param .u32 fenced) {
+  .reg .pred %p<3>; .reg .b32 %r<4>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [payload]; ld.param.u64 %rd2, [flag]; ld.param.u64 %rd3, [answer]; ld.param.u32 %r1, [fenced];
+  mov.u64 %rd4, 77;
+  st.global.u64 [%rd1], %rd4;
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra PLAIN;
+  membar.sys;
+PLAIN:
+  mov.u32 %r2, 1;
+  st.volatile.global.u32 [%rd2], %r2;
+WAIT:
+  ld.volatile.global.u32 %r3, [%rd3];
+  setp.eq.u32 %p2, %r3, 0;
+  @%p2 bra WAIT;
+  ret;
+}
+.visible .entry receive(.param .u64 payload, .param .u64 flag, .param .u64 answer, .param .u64 seen) {
+  .reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [payload]; ld.param.u64 %rd2, [flag]; ld.param.u64 %rd3, [answer]; ld.param.u64 %rd4, [seen];
+WAIT:
+  ld.volatile.global.u32 %r1, [%rd2];
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra WAIT;
+  ld.volatile.global.u64 %rd5, [%rd1];
+  st.global.u64 [%rd4], %rd5;
+  mov.u32 %r2, 1;
+  st.volatile.global.u32 [%rd3], %r2;
   ret;
 }
 .visible .entry add_one(.param .u64 at) {
