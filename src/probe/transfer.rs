@@ -105,9 +105,7 @@ impl<'a> Lane<'a> {
             destination
         };
         if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
-            return Err(Outcome::NotApplicable {
-                reason: why.to_string(),
-            });
+            return Err(why.outcome());
         }
         let from = source.source.region().part(case.offset, case.bytes);
         let target = Target::of(destination, case.offset, case.bytes);
@@ -161,10 +159,7 @@ impl<'a> Lane<'a> {
                 code: error.code,
                 name: error.name,
             },
-            SeatError::Start(StartError::NoKernels(reason)) => {
-                self.retire = false;
-                Outcome::NotApplicable { reason }
-            }
+            SeatError::Start(StartError::CannotRun(reason)) => Outcome::NotRun { reason },
             SeatError::Layout => Outcome::NotRun {
                 reason: error.to_string(),
             },

@@ -101,7 +101,7 @@ impl Worker {
                 gpu: *gpu,
                 name: device.name.clone(),
                 compute_capability: device.compute_capability,
-                no_kernels: seat.no_kernels().map(str::to_string),
+                no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
                 took_ms: started.elapsed().as_secs_f64() * 1e3,
             });
             seats.push(seat);
