@@ -89,7 +89,7 @@ fn tone_of(report: &Report, rung: Rung) -> Tone {
 
 fn known_at(rung: Rung) -> String {
     if rung == Rung::Advertised {
-        "claims were read, no byte is proven (rung 0)".to_string()
+        "claims were read (rung 0); no rung above them was tried in full".to_string()
     } else {
         format!("bytes proven up to rung {}", rung_words(rung))
     }
