@@ -3,7 +3,7 @@
 //!
 //! Paths are found by scanning, not by compiling: `crate::` and `super::` are how modules of one crate reach each other.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
