@@ -3,6 +3,8 @@
 //!
 //! Paths are found by scanning, not by compiling: `crate::` and `super::` are how modules of one crate reach each other.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

@@ -1,6 +1,8 @@
 //! Rosters and what they list stay the same set: mechanisms and their files, causes and their files and pages, kernels
 //! and the host code that launches them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use peerproof::{diagnose, gpu::kernels::INTEGRITY_PTX, probe::mechanism};
 use std::{
     collections::{BTreeMap, BTreeSet},
