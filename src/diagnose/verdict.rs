@@ -96,6 +96,7 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             blamed,
             kind,
             failing,
+            std::cmp::Reverse(record.case.subject.pair()),
             std::cmp::Reverse(record.case.rung),
             units,
         )
