@@ -89,7 +89,17 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             Subject::Pair(p) => failing_cases.get(&p).copied().unwrap_or_default(),
             Subject::Gpu(_) => 0,
         };
-        (alone, blamed, kind, failing)
+        // The lowest rung first; of its cases the longest, which tells a shift from a drop.
+        let units = record.outcome.corruption().map_or(0, |c| c.units);
+        (
+            alone,
+            blamed,
+            kind,
+            failing,
+            std::cmp::Reverse(record.case.subject.pair()),
+            std::cmp::Reverse(record.case.rung),
+            units,
+        )
     };
     // Of equals the first one, so that the same report always names the same pair.
     e.failures()

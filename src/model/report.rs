@@ -116,9 +116,18 @@ impl Report {
                 .filter(|r| wanted(r))
                 .min_by_key(|r| (r.case.rung, r.case.id))
         };
+        // A transfer of a few bytes cannot tell a shift from a drop: of one mechanism's cases the longest speaks.
+        let units = |r: &Record| r.outcome.corruption().map_or(0, |c| c.units);
+        let failed = lowest(&|r| r.outcome.is_failure()).map(|first| {
+            mine.iter()
+                .copied()
+                .filter(|r| r.case.mechanism == first.case.mechanism && units(r) > units(first))
+                .max_by_key(|r| (units(r), std::cmp::Reverse(r.case.id)))
+                .unwrap_or(first)
+        });
         Standing {
             reached,
-            stopped_by: lowest(&|r| r.outcome.is_failure()).or_else(|| lowest(&refused)),
+            stopped_by: failed.or_else(|| lowest(&refused)),
         }
     }
 }

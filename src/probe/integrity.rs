@@ -151,6 +151,8 @@ pub fn count_tail(
         (&mut counts.ones, 3)
     } else if apart <= 2 {
         (&mut counts.few_bits, 4)
+    } else if earlier(key).any(|key| seen == cut(key)) {
+        (&mut counts.stale, 6)
     } else {
         (&mut counts.unknown, 8)
     };
@@ -161,6 +163,14 @@ pub fn count_tail(
     if class != 0 {
         census.last_wrong = at;
     }
+}
+
+/// The same transfer's earlier attempts in this worker.
+fn earlier(key: Key) -> impl Iterator<Item = Key> {
+    (1..key.attempt & 0xff).map(move |attempt| Key {
+        attempt: key.attempt & 0xff00 | attempt,
+        ..key
+    })
 }
 
 fn named_at_any_skew(data: &[u8], unit: usize) -> Option<(u64, u64, u64)> {
@@ -340,9 +350,17 @@ pub fn origin_text(found: Key, expected: Key) -> String {
     let mechanism = super::mechanism::ROSTER
         .get(usize::from(found.mechanism))
         .map_or("another test", |m| m.id());
+    // The upper half of an attempt counts workers.
+    let worker = if found.attempt >> 8 == expected.attempt >> 8 {
+        ""
+    } else {
+        " in another worker"
+    };
     format!(
-        "{role} of {}->{} by {mechanism}, attempt {}",
-        found.source, found.destination, found.attempt
+        "{role} of {}->{} by {mechanism}, attempt {}{worker}",
+        found.source,
+        found.destination,
+        found.attempt & 0xff
     )
 }
 
@@ -417,6 +435,37 @@ mod tests {
             .0,
             WrongKind::Mixed
         );
+    }
+
+    #[test]
+    fn a_tail_is_named_by_comparison() {
+        let payload = key(5, Role::Payload);
+        let poison = key(5, Role::Poison);
+        let four = |key: Key| words::stream(key.pack(), 0, 4);
+        let mut flipped = four(payload);
+        flipped[2] ^= 1;
+        for (seen, kind) in [
+            (vec![0; 4], WrongKind::Zeroed),
+            (vec![0xff; 4], WrongKind::Ones),
+            (four(poison), WrongKind::Dropped),
+            (four(key(3, Role::Payload)), WrongKind::Stale),
+            (flipped, WrongKind::Flipped),
+            (vec![1, 2, 3, 4], WrongKind::Mixed),
+        ] {
+            let mut target = census(&[], 0, payload, poison);
+            count_tail(&mut target, 0, &seen, 0, (payload, poison));
+            let (named, detail) = name(&Evidence {
+                pair: OrderedPair::new(0, 1),
+                key: payload,
+                target: &target,
+                accessor_sees_right: None,
+                spilled: None,
+                guard_damage: 0,
+                found_in: None,
+                source_intact: Some(true),
+            });
+            assert_eq!(named, kind, "{detail}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     child::{Child, ReceiveError},
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record},
+        case::{Case, Outcome, PeerAccess, Record, WrongKind},
         pair::{GpuIndex, OrderedPair},
         report::{BenchRow, Selftest},
         snapshot::{Authenticity, Observation, Snapshot},
@@ -238,8 +238,8 @@ struct Supervisor<'a, 'h> {
     plan: &'a Plan,
     hooks: Hooks<'h>,
     results: Results,
-    /// Pairs and mechanisms that were confirmed wrong alone, and those that hung, faulted or died.
-    wrong: BTreeSet<(OrderedPair, String)>,
+    /// Pairs and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
+    wrong: BTreeMap<(OrderedPair, String), WrongKind>,
     stopped: BTreeSet<(OrderedPair, String)>,
     /// Workers for reruns, by peer access.
     alone: BTreeMap<bool, Ready>,
@@ -259,7 +259,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
             worker_environment,
             ..Results::default()
         },
-        wrong: BTreeSet::new(),
+        wrong: BTreeMap::new(),
         stopped: BTreeSet::new(),
         alone: BTreeMap::new(),
         advertised: BTreeMap::new(),
@@ -411,7 +411,7 @@ impl Supervisor<'_, '_> {
                 case.mechanism
             ));
         }
-        if case.timed && self.wrong.contains(&key) {
+        if case.timed && self.wrong.contains_key(&key) {
             return Some(Outcome::NotApplicable {
                 reason: "no rate is taken of a transfer that is wrong".to_string(),
             });
@@ -608,9 +608,11 @@ impl Supervisor<'_, '_> {
             let confirmed = case
                 .subject
                 .pair()
-                .is_some_and(|p| self.wrong.contains(&(p, case.mechanism.clone())));
-            if let (true, Some(answer)) = (confirmed, &shared)
-                && answer.outcome.corruption().is_some()
+                .and_then(|p| self.wrong.get(&(p, case.mechanism.clone())).copied());
+            // Where lost words went is seen only alone.
+            if let (Some(kind), Some(answer)) = (confirmed, &shared)
+                && let Some(corruption) = answer.outcome.corruption()
+                && (kind, corruption.kind) != (WrongKind::Misrouted, WrongKind::Dropped)
             {
                 let mut answer = answer.clone();
                 answer
@@ -643,7 +645,17 @@ impl Supervisor<'_, '_> {
                 },
             };
             let started = Instant::now();
-            let (mut answers, gone) = self.ask(&mut worker, std::slice::from_ref(&case), true);
+            let (mut answers, gone) = self.ask(&mut worker, std::slice::from_ref(&case), false);
+            let dropped = answers
+                .get(&case.id)
+                .and_then(|answer| answer.outcome.corruption())
+                .is_some_and(|corruption| corruption.kind == WrongKind::Dropped);
+            if dropped && self.plan.gpus.len() > 2 {
+                // Nothing arrived: perhaps it arrived elsewhere.
+                let (searched, _) = self.ask(&mut worker, std::slice::from_ref(&case), true);
+                let found = |answer: &Answer| answer.outcome.corruption().is_some();
+                answers.extend(searched.into_iter().filter(|(_, answer)| found(answer)));
+            }
             if let Some(ready) = worker {
                 self.alone.insert(peer, ready);
             }
@@ -673,8 +685,9 @@ impl Supervisor<'_, '_> {
             if matches!(answer.outcome, Outcome::TimedOut { .. }) {
                 self.look_for_wedge(&case);
             }
-            if let (Some(_), Some(pair)) = (answer.outcome.corruption(), case.subject.pair()) {
-                self.wrong.insert((pair, case.mechanism.clone()));
+            if let (Some(found), Some(pair)) = (answer.outcome.corruption(), case.subject.pair()) {
+                self.wrong
+                    .insert((pair, case.mechanism.clone()), found.kind);
             }
             finished.push((case, shared, answer));
         }
@@ -683,6 +696,10 @@ impl Supervisor<'_, '_> {
             .filter(|(_, _, alone)| alone.outcome.is_failure())
             .map(|(case, _, _)| case.clone())
             .collect();
+        let astray = finished.iter().any(|(_, _, alone)| {
+            let found = alone.outcome.corruption();
+            found.is_some_and(|corruption| corruption.kind == WrongKind::Misrouted)
+        });
         for (case, shared, mut alone) in finished {
             let neighbour = culprits.iter().any(|c| {
                 c.id != case.id
@@ -693,6 +710,12 @@ impl Supervisor<'_, '_> {
             let mut is_alone = true;
             if alone.outcome.is_intact() {
                 match shared {
+                    Some(shared) if astray && shared.outcome.corruption().is_some() => {
+                        alone.notes.push(
+                            "intact when run alone: words of a neighbour's misrouted transfer lay in its buffer"
+                                .to_string(),
+                        );
+                    }
                     // Wrong only together with others stays wrong. A fault or hang may be a neighbour's.
                     Some(shared)
                         if shared.outcome.corruption().is_some()

@@ -11,9 +11,9 @@ use crate::{
     model::{
         case::{Case, Corruption, Outcome, PeerAccess},
         measurement::{Measurement, Unit},
-        pair::OrderedPair,
+        pair::{GpuIndex, OrderedPair},
     },
-    words::{Key, Role},
+    words::{self, Key, Role, UNIT},
 };
 use std::time::{Duration, Instant};
 
@@ -357,22 +357,16 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
     Ok(Some(corruption))
 }
 
-/// Writes guard words where the other GPUs would hold the target, so that lost words stand out there.
+/// Writes guard words over the destination buffers of the other GPUs, so that lost words stand out there.
 fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
         let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
-        for seat in setting.seats.iter().filter(|seat| {
-            !lane
-                .case
-                .subject
-                .touches(crate::model::pair::GpuIndex(seat.gpu))
-        }) {
-            let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else {
-                continue;
-            };
+        for seat in others(setting, lane) {
+            let whole = seat.destination.region();
+            let limit = limit(whole.bytes(), setting.factor);
             let poisoned = seat
-                .fill(target.to, target.first, keys.guard, lane.limit)
-                .and_then(|()| seat.stream.wait(lane.limit).map_err(SeatError::from));
+                .fill(whole, 0, keys.guard, limit)
+                .and_then(|()| seat.stream.wait(limit).map_err(SeatError::from));
             if let Err(error) = poisoned {
                 lane.fail(error, false);
                 break;
@@ -381,35 +375,52 @@ fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     }
 }
 
-/// The GPU whose buffer holds words of this transfer, if one does.
+/// The GPU whose destination buffer holds words of this transfer, if one does, wherever in it they lie.
 fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
-    for seat in setting.seats.iter().filter(|seat| {
-        !lane
-            .case
-            .subject
-            .touches(crate::model::pair::GpuIndex(seat.gpu))
-    }) {
-        let Some(target) = Target::of(seat, lane.case.offset, lane.case.bytes) else {
-            continue;
-        };
-        if seat
-            .verify(target.to, target.first, keys.guard, lane.limit)?
-            .wrong
-            == 0
-        {
+    for seat in others(setting, lane) {
+        let whole = seat.destination.region();
+        let limit = limit(whole.bytes(), setting.factor);
+        let changed = seat.verify(whole, 0, keys.guard, limit)?;
+        if changed.wrong == 0 {
             continue;
         }
-        let census = seat.classify(
-            target.to,
-            target.first,
-            (keys.payload, keys.guard),
-            lane.limit,
-        )?;
-        if census.counts.equal + census.counts.displaced > 0 {
+        let census = seat.classify(whole, 0, (keys.payload, keys.guard), limit)?;
+        if census.counts.equal + census.counts.displaced > 0
+            || holds_short(seat, lane, keys, changed.first, limit)?
+        {
             return Ok(Some(seat.gpu));
         }
     }
     Ok(None)
+}
+
+/// Whether unit `unit` of a buffer contains a transfer that is shorter than a unit and therefore names nothing.
+fn holds_short(
+    seat: &Seat,
+    lane: &Lane,
+    keys: Keys,
+    unit: u64,
+    limit: Duration,
+) -> Result<bool, SeatError> {
+    let bytes = lane.case.bytes;
+    if bytes >= UNIT {
+        return Ok(false);
+    }
+    let Some(part) = seat.destination.region().part(unit * UNIT, UNIT) else {
+        return Ok(false);
+    };
+    let seen = seat.read_back(part, UNIT, limit)?;
+    let sent = words::stream(keys.payload.pack(), lane.target.first, bytes as usize);
+    Ok(seen.windows(sent.len()).any(|window| window == sent))
+}
+
+/// The GPUs that take no part in a case.
+fn others<'a>(setting: &'a Setting, lane: &Lane) -> impl Iterator<Item = &'a Seat> + use<'a> {
+    let subject = lane.case.subject;
+    setting
+        .seats
+        .iter()
+        .filter(move |seat| !subject.touches(GpuIndex(seat.gpu)))
 }
 
 /// Measures the rate of one flow, alone, and judges the content of the last copy.

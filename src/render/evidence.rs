@@ -53,9 +53,9 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         "Evidence".to_string()
     } else {
         format!(
-            "Evidence: {} of {} with wrong data",
-            shown.len(),
-            count(all, "case")
+            "Evidence: {} with wrong data, {} shown",
+            count(all, "case"),
+            shown.len()
         )
     })?;
     for (position, (record, corruption)) in shown.iter().enumerate() {

@@ -319,12 +319,12 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         coverage.ran
     );
     if absent > 0 {
-        line.push_str(&format!(", {absent} do not exist here"));
+        line.push_str(&format!(", {absent} not applicable"));
     }
     page.text(2, tone, &line)?;
     for (word, tone, gaps) in [
         ("not run", Tone::Doubt, &coverage.not_run),
-        ("does not exist here", Tone::Faint, &coverage.not_applicable),
+        ("not applicable", Tone::Faint, &coverage.not_applicable),
     ] {
         for gap in gaps {
             page.labelled(

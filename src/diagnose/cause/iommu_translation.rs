@@ -189,7 +189,7 @@ fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
         .iter()
         .flat_map(|p| [p.source, p.destination])
         .collect();
-    let mut states: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut states: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for index in gpus {
         let Some(gpu) = e.snapshot.gpu(index) else {
             continue;
@@ -203,12 +203,26 @@ fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
             },
             Reading::Absent(why) => format!("no IOMMU group: {why}"),
         };
-        states.entry(state).or_default().push(format!("GPU{index}"));
+        states.entry(state).or_default().push(index.0);
     }
     states
         .into_iter()
-        .map(|(state, gpus)| format!("{}: {state}", gpus.join(", ")))
+        .map(|(state, gpus)| format!("{}: {state}", runs(&gpus)))
         .collect()
+}
+
+/// Ascending GPUs, three and more in a row as one run: "GPU0 to GPU3, GPU6".
+fn runs(gpus: &[u32]) -> String {
+    let in_a_row = gpus.chunk_by(|a, b| a + 1 == *b);
+    let words = in_a_row.map(|run| match run {
+        [first, _, .., last] => format!("GPU{first} to GPU{last}"),
+        few => few
+            .iter()
+            .map(|gpu| format!("GPU{gpu}"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn fixes(e: &Evidence) -> Vec<String> {

@@ -1,0 +1,330 @@
+//! The committed PTX against the host's arithmetic: the same words, the same count of wrong, the same classes. The PTX
+//! runs in the look-alike's machine; on a real GPU `peerproof selftest` compares the device with the same arithmetic.
+//!
+//! `tests/golden/words.txt` holds words that must never change: a report names origins by them. Written once by
+//! `BLESS_WORDS=1 cargo test --test kernels -- golden`; a change of it is a change of the protocol.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use peerproof::{
+    gpu::kernels::{
+        CENSUS_BYTES, Census, INTEGRITY_PTX, MISMATCH_BYTES, read_census, read_mismatch,
+    },
+    probe::integrity,
+    words::{self, Key, Role},
+};
+use simhost::ptx::{Launch, Memory, Module, run};
+use std::{cell::UnsafeCell, fmt::Write};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/words.txt");
+/// Device address of the memory under the kernels.
+const BASE: u64 = 0x7f00_0000_0000;
+
+/// Packed keys and indices that reach into every field.
+fn vectors() -> Vec<(u64, u64)> {
+    let mut all = Vec::new();
+    for (run, source, destination, mechanism, attempt, role) in [
+        (0, 0, 0, 0, 0, Role::Payload),
+        (1, 0, 1, 0, 1, Role::Payload),
+        (0x12_3456, 2, 5, 3, 7, Role::Poison),
+        (0xff_ffff, 63, 63, 63, 0xffff, Role::Own),
+        (0x80_0001, 7, 6, 5, 0x0103, Role::Guard),
+    ] {
+        let key = Key {
+            run,
+            source,
+            destination,
+            mechanism,
+            attempt,
+            role,
+        }
+        .pack();
+        for index in [0, 1, 2, 255, 1 << 32, (1 << 38) + 3, (1 << 40) - 1] {
+            all.push((key, index));
+        }
+    }
+    all
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The committed vectors: packed key, index, unit in memory order.
+fn golden() -> Vec<(u64, u64, String)> {
+    let text = std::fs::read_to_string(GOLDEN).unwrap();
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let mut number = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
+            let (key, index) = (number(), number());
+            (key, index, words.next().unwrap().to_string())
+        })
+        .collect()
+}
+
+#[test]
+fn golden_words_of_the_host() {
+    if std::env::var_os("BLESS_WORDS").is_some() {
+        let mut text =
+            "# packed key, index of the unit, its 16 bytes in memory order; all hexadecimal\n"
+                .to_string();
+        for (key, index) in vectors() {
+            writeln!(
+                text,
+                "{key:016x} {index:010x} {}",
+                hex(&words::unit(key, index))
+            )
+            .unwrap();
+        }
+        std::fs::write(GOLDEN, text).unwrap();
+    }
+    let golden = golden();
+    assert_eq!(golden.len(), vectors().len());
+    for ((key, index, unit), vector) in golden.into_iter().zip(vectors()) {
+        assert_eq!((key, index), vector);
+        assert_eq!(hex(&words::unit(key, index)), unit, "{key:016x} {index:x}");
+        let bytes = words::unit(key, index);
+        assert_eq!(words::origin(bytes), Some((key, index)));
+    }
+}
+
+/// Memory of one made-up device.
+struct Device(UnsafeCell<Vec<u128>>);
+
+// SAFETY: reached through raw pointers only, as device memory is.
+#[allow(unsafe_code)]
+unsafe impl Sync for Device {}
+
+#[allow(unsafe_code)]
+impl Device {
+    fn new(bytes: usize) -> Device {
+        Device(UnsafeCell::new(vec![0; bytes.div_ceil(16)]))
+    }
+
+    fn base(&self) -> *mut u8 {
+        // SAFETY: no reference to the contents lives on.
+        unsafe { (*self.0.get()).as_mut_ptr().cast() }
+    }
+
+    fn bytes(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { (*self.0.get()).len() * 16 }
+    }
+
+    fn put(&self, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= self.bytes());
+        // SAFETY: in bounds, and no kernel runs.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.base().add(at), data.len()) }
+    }
+
+    fn get(&self, at: usize, bytes: usize) -> Vec<u8> {
+        assert!(at + bytes <= self.bytes());
+        let mut out = vec![0; bytes];
+        // SAFETY: in bounds, and no kernel runs.
+        unsafe { std::ptr::copy_nonoverlapping(self.base().add(at), out.as_mut_ptr(), bytes) };
+        out
+    }
+}
+
+impl Memory for Device {
+    fn span(&self, address: u64, bytes: usize, _: bool) -> Option<*mut u8> {
+        let at = address.checked_sub(BASE)?;
+        (at + bytes as u64 <= self.bytes() as u64).then(|| self.base().wrapping_add(at as usize))
+    }
+
+    fn globaltimer(&self) -> u64 {
+        0
+    }
+}
+
+fn launch(module: &Module, name: &str, device: &Device, grid: u32, values: &[u64]) {
+    let entry = module.entry(name).unwrap();
+    assert_eq!(entry.params.len(), values.len());
+    let mut params = vec![0; entry.param_bytes];
+    for (p, value) in entry.params.iter().zip(values) {
+        params[p.offset..p.offset + p.size].copy_from_slice(&value.to_le_bytes()[..p.size]);
+    }
+    let launch = Launch {
+        entry,
+        grid: [grid, 1, 1],
+        block: [256, 1, 1],
+        params: &params,
+        dynamic_shared: 0,
+    };
+    run(&launch, device).unwrap_or_else(|trap| panic!("{name}: {trap}"));
+}
+
+#[test]
+fn golden_words_of_the_committed_kernel() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let device = Device::new(4096);
+    for (key, index, unit) in golden() {
+        launch(
+            &module,
+            "peerproof_fill",
+            &device,
+            1,
+            &[BASE, 16, index, key],
+        );
+        assert_eq!(hex(&device.get(0, 16)), unit, "{key:016x} {index:x}");
+    }
+    // A whole stream with a tail of less than a unit, and nothing past it.
+    let (key, bytes) = (vectors()[14].0, 2048 + 13);
+    device.put(0, &[0xa5; 4096]);
+    launch(
+        &module,
+        "peerproof_fill",
+        &device,
+        3,
+        &[BASE, bytes, 77, key],
+    );
+    let mut wanted = words::stream(key, 77, bytes as usize);
+    wanted.resize(4096, 0xa5);
+    assert!(device.get(0, 4096) == wanted);
+}
+
+const UNITS: usize = 2048;
+
+fn key(attempt: u16, role: Role) -> Key {
+    Key {
+        run: 0x1234,
+        source: 1,
+        destination: 2,
+        mechanism: 4,
+        attempt,
+        role,
+    }
+}
+
+/// Buffers with every class of wrong: what the owner holds instead of units `FIRST..` of the payload.
+const FIRST: u64 = 640;
+
+fn wrongs() -> Vec<(&'static str, Vec<u8>)> {
+    let bytes = UNITS * 16;
+    let stream = |key: Key| words::stream(key.pack(), FIRST, bytes);
+    let right = stream(key(5, Role::Payload));
+    let poison = stream(key(5, Role::Poison));
+    let changed = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut data = right.clone();
+        change(&mut data);
+        data
+    };
+    let moved = |by: usize| [&poison[..by], &right[..bytes - by]].concat();
+    let foreign = stream(Key {
+        source: 3,
+        ..key(5, Role::Payload)
+    });
+    vec![
+        ("right", right.clone()),
+        ("poison", poison.clone()),
+        ("zero", vec![0; bytes]),
+        ("ones", vec![0xff; bytes]),
+        (
+            "few bits",
+            changed(&|d| {
+                (0..UNITS)
+                    .step_by(97)
+                    .for_each(|u| d[u * 16 + u % 16] ^= 0x11)
+            }),
+        ),
+        ("moved by 16", moved(16)),
+        ("moved by 3", moved(3)),
+        ("moved by 4096", moved(4096)),
+        ("an earlier attempt", stream(key(4, Role::Payload))),
+        ("an earlier poison", stream(key(3, Role::Poison))),
+        (
+            "another run",
+            stream(Key {
+                run: 9,
+                ..key(5, Role::Payload)
+            }),
+        ),
+        ("another pair", foreign.clone()),
+        (
+            "noise",
+            changed(&|d| {
+                d.iter_mut()
+                    .enumerate()
+                    .for_each(|(i, b)| *b = (i * i * 31 + i / 7) as u8)
+            }),
+        ),
+        (
+            "all at once",
+            changed(&|d| {
+                d[16 * 100..16 * 200].fill(0);
+                d[16 * 300..16 * 310].fill(0xff);
+                d[16 * 400 + 5] ^= 1;
+                d[16 * 500..16 * 600].copy_from_slice(&poison[16 * 500..16 * 600]);
+                d[16 * 700..16 * 800].copy_from_slice(&foreign[16 * 700..16 * 800]);
+                d[16 * 900..16 * 903].copy_from_slice(&[0x5a; 48]);
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn verify_and_classify_count_as_the_host_does() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let bytes = (UNITS * 16) as u64;
+    let (mismatch, census) = (bytes, bytes + 64);
+    let device = Device::new((census + CENSUS_BYTES) as usize);
+    let (payload, poison) = (key(5, Role::Payload), key(5, Role::Poison));
+    for (name, data) in wrongs() {
+        device.put(0, &data);
+        let mut start = [0u8; MISMATCH_BYTES as usize];
+        start[8..16].fill(0xff);
+        device.put(mismatch as usize, &start);
+        let address = [BASE, bytes, FIRST, payload.pack(), BASE + mismatch];
+        launch(&module, "peerproof_verify", &device, 2, &address);
+        let counted =
+            read_mismatch(&device.get(mismatch as usize, MISMATCH_BYTES as usize)).unwrap();
+
+        // As `Kernels::classify` prepares its result.
+        let mut start = [0u8; CENSUS_BYTES as usize];
+        start[72..144].fill(0xff);
+        start[152..160].fill(0x7f);
+        start[160..168].fill(0x80);
+        device.put(census as usize, &start);
+        launch(
+            &module,
+            "peerproof_classify",
+            &device,
+            3,
+            &[
+                BASE,
+                bytes,
+                FIRST,
+                payload.pack(),
+                poison.pack(),
+                Key::RUN_MASK,
+                Key::TRANSFER_MASK,
+                BASE + census,
+            ],
+        );
+        let mut device_census =
+            read_census(&device.get(census as usize, CENSUS_BYTES as usize)).unwrap();
+        let mut host_census = integrity::census(&data, FIRST, payload, poison);
+        // Which sixteen of many origins are kept is the kernel's own affair; each must be true.
+        for origin in device_census.origins.drain(..) {
+            let at = (origin.unit * 16 + origin.skew) as usize;
+            let window = *data[at..].first_chunk::<16>().unwrap();
+            assert_eq!(
+                words::origin(window),
+                Some((origin.key, origin.index)),
+                "{name}"
+            );
+        }
+        host_census.origins.clear();
+        assert_eq!(device_census, host_census, "{name}");
+        let right = |census: &Census| census.counts.equal;
+        assert_eq!(counted.wrong, UNITS as u64 - right(&host_census), "{name}");
+        if counted.wrong > 0 {
+            let lowest = host_census.first[1..].iter().flatten().min().copied();
+            assert_eq!(Some(counted.first), lowest, "{name}");
+            assert_eq!(counted.last, host_census.last_wrong, "{name}");
+        }
+        assert_eq!(counted.wrong == 0, name == "right");
+    }
+}

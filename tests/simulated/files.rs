@@ -1,0 +1,244 @@
+//! The mark, the report file, the journal, and what is left when a run is cut short.
+
+use crate::host::{Host, eventually, finish, launcher, line, peerproof, processes_with, summary};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use peerproof::{
+    model::{
+        case::Outcome,
+        report::{Grading, Report},
+        snapshot::Authenticity,
+    },
+    render::json,
+};
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+const SHORT: &[&str] = &["--mechanism", "bounce,ce-push"];
+
+fn qualify(host: &Host, out: &Path, more: &[&str]) -> Command {
+    let out = out.to_str().unwrap();
+    let mut arguments = vec!["qualify", "--out", out];
+    arguments.extend(more);
+    host.command(&arguments)
+}
+
+fn read(path: &Path) -> Report {
+    json::read(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn simulated_is_said_everywhere_and_nothing_clears_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    // Whatever an operator might try: variables of any name, colour, width.
+    let host = Host::new("opaque-vm")
+        .variable("PEERPROOF_SIMULATED", "0")
+        .variable("SIMULATED", "0")
+        .variable("PEERPROOF_AUTHENTICITY", "hardware")
+        .variable("SIMHOST_MARKER", "0")
+        .variable("NO_COLOR", "1")
+        .variable("COLUMNS", "60");
+    let run = crate::host::run(qualify(&host, &path, SHORT));
+    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    assert!(run.stdout.starts_with("SIMULATED"), "{}", run.stdout);
+    let report = read(&path);
+    assert_eq!(report.authenticity, Authenticity::Simulated);
+    assert_eq!(report.snapshot.authenticity, Authenticity::Simulated);
+    assert_eq!(names(folder.path()), ["report.json"]);
+    let saved = std::fs::read_to_string(&path).unwrap();
+    assert!(saved.contains("\"authenticity\": \"simulated\""));
+
+    // Other commands on the host, and commands on the file.
+    for arguments in [&["map"][..], &["selftest"], &["bench", "--samples", "1"]] {
+        let run = host.run(arguments);
+        assert_eq!(
+            run.code,
+            Some(0),
+            "{arguments:?}\n{}\n{}",
+            run.stdout,
+            run.stderr
+        );
+        assert!(
+            run.stdout.contains("SIMULATED"),
+            "{arguments:?}\n{}",
+            run.stdout
+        );
+    }
+    let from = path.to_str().unwrap();
+    for arguments in [
+        &["map", "--from", from][..],
+        &[
+            "recommend",
+            "--engine",
+            "vllm",
+            "--hidden",
+            "4096",
+            "--tp",
+            "2",
+            "--batch",
+            "8",
+            "--from",
+            from,
+        ],
+    ] {
+        let mut command = Command::new(peerproof());
+        command.args(arguments);
+        let run = crate::host::run(command);
+        assert_eq!(run.code, Some(0), "{arguments:?}\n{}", run.stderr);
+        assert!(
+            run.stdout.contains("SIMULATED"),
+            "{arguments:?}\n{}",
+            run.stdout
+        );
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_changes_neither_verdict_nor_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file where the folder should be: unwritable for root, too.
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for (host, code) in [
+        (Host::new("opaque-vm"), 0),
+        (Host::new("opaque-vm").fault("0>1:ce_push=zeroed"), 2),
+    ] {
+        let run = crate::host::run(qualify(&host, &file.join("report.json"), SHORT));
+        assert_eq!(run.code, Some(code), "{}\n{}", run.stdout, run.stderr);
+        assert!(
+            run.stderr.contains("no report file") && run.stderr.contains("report.json"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    }
+}
+
+/// A host whose runs can be told from those of other tests by a word in the environment of their processes.
+fn marked(host: Host) -> (Host, String) {
+    let mark = format!(
+        "peerproof-test-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
+    (host.variable("PEERPROOF_TEST_MARK", &mark), mark)
+}
+
+/// Starts a run and waits until its journal has `lines` lines.
+fn start(host: &Host, out: &Path, more: &[&str], lines: usize) -> Child {
+    let child = qualify(host, out, more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let journal = out.with_extension("journal");
+    eventually("a journal with records", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.lines().count() > lines)
+    });
+    child
+}
+
+/// The peerproof process of a run: neither launcher nor worker.
+fn main_process(mark: &str) -> Pid {
+    let found: Vec<i32> = processes_with(mark)
+        .into_iter()
+        .filter(|(_, line)| {
+            line.starts_with(peerproof().to_str().unwrap()) && line.contains("--out")
+        })
+        .map(|(pid, _)| pid)
+        .collect();
+    assert_eq!(found.len(), 1, "{:?}", processes_with(mark));
+    Pid::from_raw(found[0])
+}
+
+#[test]
+fn ctrl_c_ends_in_a_report_of_what_was_done_and_leaves_nothing_behind() {
+    launcher();
+    for (fault, code, grading) in [
+        (None, 3, Grading::Inconclusive),
+        (Some("*>*:ce_push=zeroed"), 2, Grading::Fail),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let (mut host, mark) = marked(Host::new("hgx-h200-x8"));
+        if let Some(fault) = fault {
+            host = host.fault(fault);
+        }
+        // 56 claims, then some cases of ce-push.
+        let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 70);
+        assert_eq!(
+            names(folder.path()),
+            ["report.journal"],
+            "the report appears only when it is whole"
+        );
+        kill(main_process(&mark), Signal::SIGINT).unwrap();
+        let run = finish(&mut child);
+        assert_eq!(run.code, Some(code), "{}\n{}", run.stdout, run.stderr);
+        let report = read(&path);
+        assert!(report.interrupted);
+        assert_eq!(report.verdict.grading, grading, "{}", summary(&report));
+        assert!(
+            report.records.iter().any(
+                |r| matches!(&r.outcome, Outcome::NotRun { reason } if reason == "interrupted")
+            )
+        );
+        // An interrupt is no evidence against the host.
+        for record in &report.records {
+            assert!(
+                !matches!(
+                    record.outcome,
+                    Outcome::Died { .. } | Outcome::TimedOut { .. } | Outcome::Faulted { .. }
+                ),
+                "{}",
+                line(record)
+            );
+            assert!(fault.is_some() || record.outcome.corruption().is_none());
+        }
+        assert!(run.stdout.contains("interrupted"), "{}", run.stdout);
+        assert_eq!(names(folder.path()), ["report.json"]);
+        assert_eq!(processes_with(&mark), [], "left behind");
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    let (host, mark) = marked(Host::new("hgx-h200-x8"));
+    let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 60);
+    assert!(
+        processes_with(&mark)
+            .iter()
+            .any(|(_, line)| line.contains("worker")),
+        "{:?}",
+        processes_with(&mark)
+    );
+    kill(main_process(&mark), Signal::SIGKILL).unwrap();
+    let run = finish(&mut child);
+    assert_eq!(run.code, Some(128 + 9), "as a shell shows it");
+    eventually("workers die with their parent", || {
+        processes_with(&mark).is_empty()
+    });
+    assert_eq!(names(folder.path()), ["report.journal"]);
+    let text = std::fs::read_to_string(folder.path().join("report.journal")).unwrap();
+    let journal = json::read_journal(&text).unwrap();
+    assert_eq!(journal.head.authenticity, Authenticity::Simulated);
+    assert_eq!(journal.head.tested_gpus, (0..8).collect::<Vec<_>>());
+    assert!(journal.records.len() >= 60, "{}", journal.records.len());
+    assert!(journal.records.iter().all(|r| r.outcome.is_intact()));
+}
