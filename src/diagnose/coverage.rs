@@ -25,11 +25,12 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
                 ran += 1;
                 // A claim is read, not tried: it sees no fault.
                 let tried = record.case.rung != Rung::Advertised;
-                if tried && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_)) {
-                    if let Some(pair) = record.case.subject.pair() {
-                        let key = (pair, record.case.mechanism.as_str());
-                        *attempts.entry(key).or_default() += u64::from(record.attempts_ran);
-                    }
+                if tried
+                    && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
+                    && let Some(pair) = record.case.subject.pair()
+                {
+                    let key = (pair, record.case.mechanism.as_str());
+                    *attempts.entry(key).or_default() += u64::from(record.attempts_ran);
                 }
             }
         }

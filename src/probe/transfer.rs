@@ -226,10 +226,11 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
         step(setting, &mut lanes, attempt);
     }
     for mut lane in lanes {
-        if lane.case.timed && lane.ended.is_none() {
-            if let Err(error) = time(setting, &mut lane) {
-                lane.fail(error, true);
-            }
+        if lane.case.timed
+            && lane.ended.is_none()
+            && let Err(error) = time(setting, &mut lane)
+        {
+            lane.fail(error, true);
         }
         emit(lane.answer(setting.peer_access));
     }

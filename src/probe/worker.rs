@@ -134,7 +134,9 @@ impl Worker {
             refused = worker.set_peer_access(&open_pairs, true)?;
         } else if !worker.open.peer_access {
             // The proof of "off": disabling answers that it was never on.
-            for (pair, why, code) in worker.set_peer_access(&pairs, false)? {
+            if let Some((pair, why, code)) =
+                worker.set_peer_access(&pairs, false)?.into_iter().next()
+            {
                 return Err(format!(
                     "peer access {pair} is not provably off: {why} ({code})"
                 ));
