@@ -427,7 +427,12 @@ fn size(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut R
             sizing.engine_reason.push_str(&format!(
                 "; SGLANG_PCIE_IPC_MAX_NUMEL={needed} makes them meet in any case"
             ));
-            if workspace_possible {
+            // A size beside the order to leave its switch unset would be read as a contradiction.
+            let switched_off = answer
+                .unset
+                .iter()
+                .any(|s| s.name == "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
+            if workspace_possible && !switched_off {
                 answer.environment.push(setting(
                     "SGLANG_PCIE_IPC_MAX_NUMEL",
                     needed.to_string(),

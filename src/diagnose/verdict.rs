@@ -168,6 +168,8 @@ fn failed(
         headline,
         cause,
         next: blamed
+            // A hang says little of its cause: before anything is changed it must be seen again, by itself.
+            .filter(|f| worst.outcome.corruption().is_some() || f.confidence > Confidence::Possible)
             .and_then(|f| match f.confidence {
                 // Nothing is left to split: what comes next is the fix.
                 Confidence::Established => f.fix.first().cloned(),
@@ -378,8 +380,24 @@ fn passed(e: &Evidence) -> String {
             pairs.len(),
             pairs.len()
         ),
-        None => format!("{} ordered pairs tried", pairs.len()),
+        None => format!(
+            "{} ordered {} right in what was tried",
+            pairs.len(),
+            if pairs.len() == 1 { "pair" } else { "pairs" }
+        ),
     }
+}
+
+/// Whether something was left out by the operator's own words, and not by this version or this host.
+fn is_choice(left_out: &str) -> bool {
+    [
+        "mechanisms other than",
+        "by --pairs",
+        "not chosen by --gpus",
+        "CUDA_VISIBLE_DEVICES",
+    ]
+    .iter()
+    .any(|mark| left_out.contains(mark))
 }
 
 fn pass(
@@ -399,6 +417,9 @@ fn pass(
         .collect();
     let count = tried.len();
     let mut headline = passed(e);
+    if coverage.left_out.iter().any(|what| is_choice(what)) {
+        headline.push_str("; only what was chosen was tested");
+    }
     let without: Vec<OrderedPair> = OrderedPair::all(e.snapshot.gpus.len() as u32)
         .filter(|p| tried.contains(&p.source) && tried.contains(&p.destination))
         .filter(|p| matches!(e.claim(*p), PeerClaim::Refused(_)) || e.refused(*p).is_some())

@@ -36,6 +36,11 @@ pub fn write(
         Tone::Strong,
         &advice.backend_name,
     )?;
+    // Whoever reads no further than the lines to paste must know what they rest on.
+    let unproven = |caveat: &&String| caveat.starts_with("peers are unproven");
+    if let Some(caveat) = advice.caveats.iter().find(unproven) {
+        page.labelled(Tone::Doubt, "  ! ", Tone::Plain, caveat)?;
+    }
     paste(advice, page)?;
     reasons(advice, page)?;
     if let Some(sizing) = &advice.sizing {
@@ -52,9 +57,9 @@ pub fn write(
             )?;
         }
     }
-    if !advice.caveats.is_empty() {
+    if advice.caveats.iter().any(|caveat| !unproven(&caveat)) {
         page.heading("Before you trust this")?;
-        for caveat in &advice.caveats {
+        for caveat in advice.caveats.iter().filter(|caveat| !unproven(caveat)) {
             page.labelled(Tone::Doubt, "  ! ", Tone::Plain, caveat)?;
         }
     }

@@ -177,7 +177,7 @@ fn slow_switch(e: &Evidence) -> Option<Finding> {
     }
     let ports = redirecting_ports(e, &pairs);
     let mut finding = CAUSE.indicts(
-        Severity::Info,
+        Severity::Warning,
         Confidence::Probable,
         format!(
             "{} share a PCIe switch whose ports redirect peer requests to the root: right, but about half the rate was seen on such hosts",
@@ -266,7 +266,7 @@ mod tests {
         }
         let found = judged(&host);
         assert_eq!(found[0].judgement, Judgement::Indicted);
-        assert_eq!(found[0].severity, Severity::Info);
+        assert_eq!(found[0].severity, Severity::Warning);
     }
 
     #[test]
