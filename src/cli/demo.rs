@@ -1,6 +1,6 @@
 //! `peerproof demo`: this same binary on a simulated host. Only finds the launcher and hands over.
 
-use super::{console, exit::Stop};
+use super::exit::Stop;
 use std::{os::unix::process::ExitStatusExt, path::PathBuf, process::Command};
 
 #[derive(Debug, clap::Args)]
@@ -39,10 +39,6 @@ pub(super) fn run(options: &Options) -> Result<u8, Stop> {
         command.args(["run", &options.scenario, "--"]).arg(own);
         if options.command.is_empty() {
             command.args(["qualify", "--no-file"]);
-            console::note(&format!(
-                "SIMULATED host '{}': no GPU is involved",
-                options.scenario
-            ));
         } else {
             command.args(&options.command);
         }

@@ -123,6 +123,41 @@ pub(super) fn choose_pairs(chosen: &[u32], list: &[String]) -> Result<Vec<Ordere
     Ok(pairs)
 }
 
+/// GPUs that CUDA_VISIBLE_DEVICES hides from workers, with the reason for each. The variable's indices are read in PCI
+/// order, because workers run with CUDA_DEVICE_ORDER=PCI_BUS_ID; as in CUDA, the first entry that names no GPU ends the
+/// list.
+pub(super) fn hidden_by_cuda(snapshot: &Snapshot, variable: Option<&str>) -> Vec<(u32, String)> {
+    let Some(list) = variable else {
+        return Vec::new();
+    };
+    let named = |word: &str| -> Option<u32> {
+        let uuid = |gpu: &crate::model::snapshot::Gpu| {
+            let known = gpu.uuid.known().map(|uuid| uuid.to_ascii_lowercase());
+            word.len() > 4 && known.is_some_and(|u| u.starts_with(&word.to_ascii_lowercase()))
+        };
+        let by_index = word
+            .parse::<usize>()
+            .ok()
+            .filter(|i| *i < snapshot.gpus.len());
+        by_index
+            .or_else(|| snapshot.gpus.iter().position(uuid))
+            .map(|index| index as u32)
+    };
+    let visible: Vec<u32> = list
+        .split(',')
+        .map(|word| named(word.trim()))
+        .take_while(Option::is_some)
+        .flatten()
+        .collect();
+    (0..snapshot.gpus.len() as u32)
+        .filter(|gpu| !visible.contains(gpu))
+        .map(|gpu| {
+            let shown: String = list.chars().take(80).collect();
+            (gpu, format!("hidden by CUDA_VISIBLE_DEVICES='{shown}'"))
+        })
+        .collect()
+}
+
 /// Removes GPUs that must not be touched, with the reason for each: in use by others, or in MIG mode.
 pub(super) fn leave_out_busy(
     snapshot: &Snapshot,
@@ -130,12 +165,25 @@ pub(super) fn leave_out_busy(
     force: bool,
 ) -> (Vec<u32>, Vec<String>) {
     let mut left_out = Vec::new();
+    let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let hidden = hidden_by_cuda(snapshot, variable.as_deref());
+    let driver_lists = snapshot.gpus.iter().any(|g| g.nvml_index.known().is_some());
     let kept = chosen
         .into_iter()
         .filter(|index| {
             let Some(gpu) = snapshot.gpu(GpuIndex(*index)) else {
                 return false;
             };
+            if let Some((_, why)) = hidden.iter().find(|(gpu, _)| gpu == index) {
+                left_out.push(format!("GPU{index}: {why}"));
+                return false;
+            }
+            if driver_lists && gpu.nvml_index.known().is_none() {
+                left_out.push(format!(
+                    "GPU{index}: the driver does not list it (hidden from this container, bound to another driver, or failed)"
+                ));
+                return false;
+            }
             if gpu.pci.known().is_none() {
                 left_out.push(format!("GPU{index}: its PCI address is not known"));
                 return false;
@@ -158,4 +206,62 @@ pub(super) fn leave_out_busy(
         })
         .collect();
     (kept, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        reading::Reading,
+        snapshot::{Gpu, Origin},
+    };
+
+    fn host() -> Snapshot {
+        let mut snapshot = Snapshot::empty(Origin::Live);
+        for index in 0..4 {
+            snapshot.gpus.push(Gpu {
+                uuid: Reading::Known(format!("GPU-{index}{index}{index}{index}aaaa-0000")),
+                pci: format!("0000:{index}1:00.0")
+                    .parse()
+                    .map_or_else(|_| Reading::default(), Reading::Known),
+                ..Gpu::default()
+            });
+        }
+        snapshot
+    }
+
+    fn hidden(variable: Option<&str>) -> Vec<u32> {
+        let list = hidden_by_cuda(&host(), variable);
+        list.into_iter().map(|(gpu, _)| gpu).collect()
+    }
+
+    #[test]
+    fn visible_devices_are_read_as_cuda_reads_them() {
+        assert_eq!(hidden(None), Vec::<u32>::new());
+        assert_eq!(hidden(Some("")), [0, 1, 2, 3]);
+        assert_eq!(hidden(Some("2,0")), [1, 3]);
+        assert_eq!(
+            hidden(Some("1,9,2")),
+            [0, 2, 3],
+            "the first bad entry ends the list"
+        );
+        assert_eq!(hidden(Some("GPU-3333aaaa, GPU-0000AAAA-0000")), [1, 2]);
+    }
+
+    #[test]
+    fn gpus_and_pairs_are_chosen_by_any_name() {
+        let words = |list: &[&str]| list.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+        let chosen = |list: &[&str]| choose_gpus(&host(), Some(&words(list)));
+        assert_eq!(
+            chosen(&["3", "0000:01:00.0", "GPU-1111aaaa-0000"]).unwrap(),
+            [0, 1, 3]
+        );
+        assert!(chosen(&["4"]).unwrap_err().message.contains("no GPU '4'"));
+        let pairs = |list: &[&str]| choose_pairs(&[0, 1, 2], &words(list));
+        assert_eq!(pairs(&["0>1", "1->0"]).unwrap().len(), 2);
+        assert_eq!(pairs(&["0-2"]).unwrap().len(), 2);
+        for bad in ["0>0", "0>3", "x", "1>", ""] {
+            assert_eq!(pairs(&[bad]).unwrap_err().code, 64, "{bad}");
+        }
+    }
 }

@@ -226,7 +226,7 @@ fn notes(roots: &Roots, sources: &Sources) -> Vec<SourceNote> {
         }),
         note(topology::PCI_SOURCE, &sources.pci, |view| {
             let mut text = format!(
-                "PCI functions: {}; NVIDIA GPUs: {}; bridges above GPUs, adapters and NVSwitches: {}; adapters: {}; NVSwitches: {}",
+                "functions: {}; GPUs: {}; bridges: {}; adapters: {}; NVSwitches: {}",
                 view.functions,
                 view.gpus.len(),
                 view.bridges.len(),

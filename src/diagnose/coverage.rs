@@ -1,7 +1,8 @@
 //! What was planned, ran, and did not; and the smallest fault rate that would have been seen.
 
 use crate::model::{
-    case::{Outcome, Record, Rung, Subject},
+    case::{Outcome, Record, Rung},
+    pair::OrderedPair,
     report::{Coverage, Gap},
 };
 use std::collections::BTreeMap;
@@ -9,12 +10,12 @@ use std::collections::BTreeMap;
 /// Coverage of `records`; `left_out` names what the operator or this version left out.
 ///
 /// A fault that strikes an attempt with probability p stays unseen in n attempts with (1 - p)^n; set to 5% this gives
-/// p = 1 - 0.05^(1/n). The figure is that of the pair and mechanism with the fewest judged attempts (of single GPUs, where
-/// there are no pairs).
+/// p = 1 - 0.05^(1/n). The figure is that of the pair and mechanism with the fewest judged attempts;
+/// a single GPU's few large attempts say nothing of a rate.
 pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
     let mut not_applicable: BTreeMap<&str, u32> = BTreeMap::new();
     let mut not_run: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut attempts: BTreeMap<(bool, String, &str), u64> = BTreeMap::new();
+    let mut attempts: BTreeMap<(OrderedPair, &str), u64> = BTreeMap::new();
     let mut ran = 0;
     for record in records {
         match &record.outcome {
@@ -24,25 +25,17 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
                 ran += 1;
                 // A claim is read, not tried: it sees no fault.
                 let tried = record.case.rung != Rung::Advertised;
-                if tried && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_)) {
-                    let pair = matches!(record.case.subject, Subject::Pair(_));
-                    let key = (
-                        pair,
-                        record.case.subject.to_string(),
-                        record.case.mechanism.as_str(),
-                    );
+                if tried
+                    && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
+                    && let Some(pair) = record.case.subject.pair()
+                {
+                    let key = (pair, record.case.mechanism.as_str());
                     *attempts.entry(key).or_default() += u64::from(record.attempts_ran);
                 }
             }
         }
     }
-    let fewest = |pairs: bool| {
-        attempts
-            .iter()
-            .filter(|((pair, _, _), n)| *pair == pairs && **n > 0)
-            .map(|(_, n)| *n)
-            .min()
-    };
+    let fewest = || attempts.values().copied().filter(|n| *n > 0).min();
     let gaps = |reasons: BTreeMap<&str, u32>| {
         reasons
             .into_iter()
@@ -58,9 +51,7 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
         not_applicable: gaps(not_applicable),
         not_run: gaps(not_run),
         left_out: left_out.to_vec(),
-        seen_fault_rate: fewest(true)
-            .or_else(|| fewest(false))
-            .map(|n| 1.0 - 0.05f64.powf(1.0 / n as f64)),
+        seen_fault_rate: fewest().map(|n| 1.0 - 0.05f64.powf(1.0 / n as f64)),
     }
 }
 

@@ -343,7 +343,11 @@ fn inconclusive(e: &Evidence, coverage: &Coverage, selftest: Option<&Selftest>) 
             if recorded {
                 "this host comes from a file; claims are no proof".to_string()
             } else {
-                gap_words(coverage).unwrap_or_else(|| "no case was planned".to_string())
+                gap_words(coverage)
+                    .or_else(|| {
+                        (!coverage.left_out.is_empty()).then(|| coverage.left_out.join("; "))
+                    })
+                    .unwrap_or_else(|| "no case was planned".to_string())
             },
             "peerproof qualify",
         );

@@ -339,8 +339,8 @@ impl Driver {
             "peerproof_fault_injected\0",
         );
         let marker = match (factor, injected) {
-            // SAFETY: the marker takes nothing and returns a number.
             (Some(factor), _) => Marker::Simulated {
+                // SAFETY: the marker takes nothing and returns a number.
                 deadline_factor: unsafe { factor() }.max(1),
             },
             (None, Some(_)) => Marker::FaultInjected,

@@ -174,17 +174,10 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
         MEMORY => memory(setting, seat, case),
         HOST_WRITE => host_write(setting, seat, case),
         HOST_READ => host_read(setting, seat, case),
-        PINNED if seat.no_kernels().is_none() => pinned(setting, seat, case),
-        PINNED => {
-            let reason = seat.no_kernels().unwrap_or_default().to_string();
-            return answer(
-                case,
-                Outcome::NotApplicable { reason },
-                None,
-                started,
-                false,
-            );
-        }
+        PINNED => match seat.no_kernels() {
+            None => pinned(setting, seat, case),
+            Some(why) => return answer(case, why.outcome(), None, started, false),
+        },
         other => {
             let outcome = Outcome::NotRun {
                 reason: format!("unknown single-GPU test '{other}'"),

@@ -12,6 +12,7 @@ use crate::{
         Context, DeviceMemory, Event, PinnedMemory, Region, Stream, WaitError,
         kernels::{self, CENSUS_BYTES, Census, KernelError, Kernels, MISMATCH_BYTES, Mismatch},
     },
+    model::case::Outcome,
     words::{self, Key},
 };
 use std::{sync::Arc, time::Duration};
@@ -20,6 +21,26 @@ use std::{sync::Arc, time::Duration};
 pub const RESULT_BYTES: u64 = 4096;
 /// Pinned memory through which results and samples come back.
 const READBACK_BYTES: u64 = 1 << 20;
+
+/// Why a GPU runs no kernels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoKernels {
+    /// One sentence.
+    pub reason: String,
+    /// The product cannot (compute capability): no gap. Otherwise this host's driver could and does not: a gap.
+    pub product_limit: bool,
+}
+
+impl NoKernels {
+    /// What this makes of a case that needs kernels.
+    pub fn outcome(&self) -> Outcome {
+        let reason = self.reason.clone();
+        match self.product_limit {
+            true => Outcome::NotApplicable { reason },
+            false => Outcome::NotRun { reason },
+        }
+    }
+}
 
 /// A GPU and its buffers.
 pub struct Seat {
@@ -43,7 +64,7 @@ pub struct Seat {
     pub emptied: Event,
     result: DeviceMemory,
     readback: PinnedMemory,
-    kernels: Result<Kernels, String>,
+    kernels: Result<Kernels, NoKernels>,
     layout: Layout,
 }
 
@@ -53,7 +74,10 @@ impl Seat {
         let kernels = match Kernels::load(context) {
             Ok(kernels) => Ok(kernels),
             Err(KernelError::Driver(error)) => return Err(error),
-            Err(other) => Err(other.to_string()),
+            Err(other) => Err(NoKernels {
+                product_limit: matches!(other, KernelError::TooOld(..)),
+                reason: other.to_string(),
+            }),
         };
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
@@ -78,12 +102,12 @@ impl Seat {
     pub fn kernels(&self) -> Result<&Kernels, StartError> {
         self.kernels
             .as_ref()
-            .map_err(|why| StartError::NoKernels(why.clone()))
+            .map_err(|why| StartError::CannotRun(why.reason.clone()))
     }
 
     /// Why kernels cannot run here, if they cannot.
-    pub fn no_kernels(&self) -> Option<&str> {
-        self.kernels.as_ref().err().map(String::as_str)
+    pub fn no_kernels(&self) -> Option<&NoKernels> {
+        self.kernels.as_ref().err()
     }
 
     /// Guard band in bytes.

@@ -105,9 +105,7 @@ impl<'a> Lane<'a> {
             destination
         };
         if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
-            return Err(Outcome::NotApplicable {
-                reason: why.to_string(),
-            });
+            return Err(why.outcome());
         }
         let from = source.source.region().part(case.offset, case.bytes);
         let target = Target::of(destination, case.offset, case.bytes);
@@ -161,10 +159,7 @@ impl<'a> Lane<'a> {
                 code: error.code,
                 name: error.name,
             },
-            SeatError::Start(StartError::NoKernels(reason)) => {
-                self.retire = false;
-                Outcome::NotApplicable { reason }
-            }
+            SeatError::Start(StartError::CannotRun(reason)) => Outcome::NotRun { reason },
             SeatError::Layout => Outcome::NotRun {
                 reason: error.to_string(),
             },
@@ -231,10 +226,11 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
         step(setting, &mut lanes, attempt);
     }
     for mut lane in lanes {
-        if lane.case.timed && lane.ended.is_none() {
-            if let Err(error) = time(setting, &mut lane) {
-                lane.fail(error, true);
-            }
+        if lane.case.timed
+            && lane.ended.is_none()
+            && let Err(error) = time(setting, &mut lane)
+        {
+            lane.fail(error, true);
         }
         emit(lane.answer(setting.peer_access));
     }

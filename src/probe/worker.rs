@@ -101,7 +101,7 @@ impl Worker {
                 gpu: *gpu,
                 name: device.name.clone(),
                 compute_capability: device.compute_capability,
-                no_kernels: seat.no_kernels().map(str::to_string),
+                no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
                 took_ms: started.elapsed().as_secs_f64() * 1e3,
             });
             seats.push(seat);
@@ -134,7 +134,9 @@ impl Worker {
             refused = worker.set_peer_access(&open_pairs, true)?;
         } else if !worker.open.peer_access {
             // The proof of "off": disabling answers that it was never on.
-            for (pair, why, code) in worker.set_peer_access(&pairs, false)? {
+            if let Some((pair, why, code)) =
+                worker.set_peer_access(&pairs, false)?.into_iter().next()
+            {
                 return Err(format!(
                     "peer access {pair} is not provably off: {why} ({code})"
                 ));

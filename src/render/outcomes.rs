@@ -89,7 +89,7 @@ fn tone_of(report: &Report, rung: Rung) -> Tone {
 
 fn known_at(rung: Rung) -> String {
     if rung == Rung::Advertised {
-        "claims were read, no byte is proven (rung 0)".to_string()
+        "claims were read (rung 0); no rung above them was tried in full".to_string()
     } else {
         format!("bytes proven up to rung {}", rung_words(rung))
     }
@@ -464,10 +464,21 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
     doubts(&records, page)?;
     for index in &report.tested_gpus {
         let own = Subject::Gpu(GpuIndex(*index));
-        let mut remarks: Vec<String> = records
-            .iter()
-            .filter(|r| r.case.subject == own)
-            .filter_map(|r| remark(r))
+        // One reason is said once, with all the tests that it holds for.
+        let mut said: Vec<(String, Vec<String>)> = Vec::new();
+        for record in records.iter().filter(|r| r.case.subject == own) {
+            let Some(what) = particulars(&record.outcome) else {
+                continue;
+            };
+            let test = cut(&record.case.mechanism, 24);
+            match said.iter_mut().find(|(known, _)| *known == what) {
+                Some((_, tests)) => tests.push(test),
+                None => said.push((what, vec![test])),
+            }
+        }
+        let mut remarks: Vec<String> = said
+            .into_iter()
+            .map(|(what, tests)| format!("{}: {what}", tests.join(", ")))
             .collect();
         if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
             remarks.extend(oddities(gpu));
@@ -482,11 +493,6 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
         }
     }
     Ok(())
-}
-
-fn remark(record: &Record) -> Option<String> {
-    let what = particulars(&record.outcome)?;
-    Some(format!("{}: {what}", cut(&record.case.mechanism, 24)))
 }
 
 /// What an outcome says beyond its word, if it did not go well.

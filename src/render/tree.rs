@@ -271,13 +271,12 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
         if numa.is_none() && chain.is_none() {
             continue;
         }
-        let mut steps = upper_steps(
-            snapshot,
-            &levels,
-            package_of(snapshot, numa),
-            numa,
-            root_bus(chain, nic.pci.known()).as_deref(),
-        );
+        let root_of = root_bus(chain, nic.pci.known());
+        // What hangs below one host bridge hangs below one package, whoever told of it.
+        let beside = |gpu: &&Gpu| root_of.is_some() && gpu_root(gpu) == root_of;
+        let package = package_of(snapshot, numa)
+            .or_else(|| snapshot.gpus.iter().find(beside).and_then(&gpu_package));
+        let mut steps = upper_steps(snapshot, &levels, package, numa, root_of.as_deref());
         if let Some(chain) = chain {
             steps.extend(chain.iter().rev().map(|a| bridge_step(snapshot, *a)));
         }

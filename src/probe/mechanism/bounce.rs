@@ -45,7 +45,7 @@ impl Mechanism for Bounce {
                 pinned.part(0, bytes),
                 transfer.to.part(done, bytes),
             ) else {
-                return Err(StartError::NoKernels(
+                return Err(StartError::CannotRun(
                     "a bounce chunk leaves its buffer".to_string(),
                 ));
             };

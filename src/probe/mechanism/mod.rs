@@ -53,16 +53,16 @@ pub enum StartError {
     /// The driver refused the call.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// Kernels cannot run on this GPU.
+    /// It cannot be queued here, for a reason of this program.
     #[error("{0}")]
-    NoKernels(String),
+    CannotRun(String),
 }
 
 impl From<KernelError> for StartError {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::Driver(error) => StartError::Driver(error),
-            other => StartError::NoKernels(other.to_string()),
+            other => StartError::CannotRun(other.to_string()),
         }
     }
 }

@@ -1,0 +1,170 @@
+//! Rosters and what they list stay the same set: mechanisms and their files, causes and their files and pages, kernels
+//! and the host code that launches them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use peerproof::{diagnose, gpu::kernels::INTEGRITY_PTX, probe::mechanism};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+}
+
+/// Names of the files of a folder with this ending, without it; `mod` and `tests` left out.
+fn stems(folder: &str, ending: &str) -> BTreeSet<String> {
+    fs::read_dir(root().join(folder))
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(ending).map(str::to_string)
+        })
+        .filter(|stem| stem != "mod" && stem != "tests")
+        .collect()
+}
+
+fn set<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for id in ids {
+        assert!(
+            id.chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+            "'{id}' is not in kebab case"
+        );
+        assert!(all.insert(id.to_string()), "'{id}' is listed twice");
+    }
+    all
+}
+
+fn kebab(stems: BTreeSet<String>) -> BTreeSet<String> {
+    stems.iter().map(|stem| stem.replace('_', "-")).collect()
+}
+
+#[test]
+fn a_mechanism_is_one_file_and_one_line() {
+    let ids = set(mechanism::ROSTER.iter().map(|m| m.id()));
+    assert_eq!(ids, kebab(stems("src/probe/mechanism", ".rs")));
+    // The number inside words is the place in the roster and has six bits; the highest stands for no mechanism.
+    assert!(mechanism::ROSTER.len() < 63);
+    for (at, m) in mechanism::ROSTER.iter().enumerate() {
+        assert_eq!(usize::from(mechanism::number(m.id())), at);
+        assert_eq!(mechanism::by_id(m.id()).map(|m| m.id()), Some(m.id()));
+    }
+    assert!(
+        mechanism::ROSTER.is_sorted_by_key(|m| m.rung()),
+        "lowest rung first"
+    );
+}
+
+#[test]
+fn a_mechanism_of_one_gpu_does_not_share_its_name_with_one_of_pairs() {
+    let alone = set(peerproof::probe::alone::ROSTER.iter().map(|(id, _)| *id));
+    let pairs = set(mechanism::ROSTER.iter().map(|m| m.id()));
+    assert!(alone.is_disjoint(&pairs));
+}
+
+#[test]
+fn a_cause_is_one_file_one_line_and_one_page() {
+    let ids = set(diagnose::ROSTER.iter().map(|cause| cause.id));
+    assert_eq!(ids, kebab(stems("src/diagnose/cause", ".rs")));
+    assert_eq!(
+        ids,
+        stems("docs/causes", ".md"),
+        "src and docs/causes differ"
+    );
+    for cause in diagnose::ROSTER {
+        let page = fs::read_to_string(root().join(format!("docs/causes/{}.md", cause.id))).unwrap();
+        assert!(
+            page.starts_with(&format!("# {}", cause.id)),
+            "docs/causes/{}.md does not begin with its id",
+            cause.id
+        );
+    }
+}
+
+/// Entries of a PTX text with the number of their parameters.
+fn entries(ptx: &str) -> BTreeMap<String, usize> {
+    ptx.split(".visible .entry ")
+        .skip(1)
+        .map(|entry| {
+            let (name, rest) = entry.split_once('(').unwrap();
+            let parameters = rest.split_once(')').unwrap().0;
+            let count = parameters.matches(".param ").count();
+            (name.trim().to_string(), count)
+        })
+        .collect()
+}
+
+/// What the host code launches: entry, and the number of arguments of the function that launches it.
+fn launches(code: &str) -> BTreeMap<String, usize> {
+    let field_of = |line: &str| {
+        let (field, call) = line.trim().split_once(": function(c\"")?;
+        Some((field.to_string(), call.split_once('"')?.0.to_string()))
+    };
+    let entries: Vec<(String, String)> = code.lines().filter_map(field_of).collect();
+    let functions: Vec<&str> = code
+        .split("\n    fn ")
+        .flat_map(|f| f.split("\n    pub fn "))
+        .collect();
+    let arguments = |body: &str| {
+        let list = body.split_once("let arguments = [")?.1.split_once("];")?.0;
+        Some(list.matches("Argument::").count() + list.matches("pointer(").count())
+    };
+    entries
+        .iter()
+        .filter_map(|(field, entry)| {
+            let named = format!("self.{field}");
+            // Launched where it is named, or handed on from there to the function that both copies share.
+            let body = functions
+                .iter()
+                .find(|body| !body.starts_with("load(") && mentions(body, &named))?;
+            let count = arguments(body).or_else(|| {
+                let (before, _) = body.split_once(&format!("({named},"))?;
+                let callee = before.rsplit("self.").next()?;
+                let shared = functions
+                    .iter()
+                    .find(|b| b.starts_with(&format!("{callee}(")))?;
+                arguments(shared)
+            })?;
+            Some((entry.clone(), count))
+        })
+        .collect()
+}
+
+/// Whether `named` occurs in `body` as a whole name.
+fn mentions(body: &str, named: &str) -> bool {
+    body.match_indices(named).any(|(at, _)| {
+        !body[at + named.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '(')
+    })
+}
+
+#[test]
+fn kernels_get_as_many_arguments_as_they_take() {
+    let code = fs::read_to_string(root().join("src/gpu/kernels.rs")).unwrap();
+    let launched = launches(&code);
+    let taken = entries(INTEGRITY_PTX);
+    assert_eq!(
+        launched, taken,
+        "src/gpu/kernels.rs (left) and kernels/integrity.ptx (right) differ"
+    );
+    assert!(taken.len() >= 5, "{taken:?}");
+}
+
+#[test]
+fn every_kernel_file_is_committed_with_its_ptx() {
+    assert_eq!(stems("kernels", ".cu"), stems("kernels", ".ptx"));
+}
+
+/// Read by the launch code and by the source, so they must be the same number.
+#[test]
+fn constants_of_the_launch_are_those_of_the_source() {
+    let host = fs::read_to_string(root().join("src/gpu/kernels.rs")).unwrap();
+    let device = fs::read_to_string(root().join("kernels/integrity.cu")).unwrap();
+    assert!(host.contains("const THREADS: u32 = 256;"));
+    assert!(device.contains("#define THREADS 256\n"));
+    assert!(host.contains("const TILE: u64 = 1024;"));
+    assert!(device.contains("#define UNROLL 4\n#define TILE (THREADS * UNROLL)\n"));
+}
