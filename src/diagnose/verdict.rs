@@ -61,6 +61,29 @@ pub fn verdict(
             worst_pair: contradicted.first().copied(),
         };
     }
+    let at_odds: Vec<(OrderedPair, &str)> = evidence
+        .records
+        .iter()
+        .filter(|r| r.case.rung == Rung::Advertised)
+        .filter_map(|r| match &r.outcome {
+            Outcome::Refused { name, .. } => Some((r.case.subject.pair()?, name.as_str())),
+            _ => None,
+        })
+        .collect();
+    if let Some((first, words)) = at_odds.first() {
+        let pairs: Vec<OrderedPair> = at_odds.iter().map(|(pair, _)| *pair).collect();
+        return Verdict {
+            grading: Grading::Warn,
+            headline: format!(
+                "data is right ({}); CUDA and NVML differ about peer access on {}",
+                passed(evidence),
+                name_pairs(&pairs)
+            ),
+            cause: format!("{first}: {words}; engines trust the one or the other"),
+            next: "nvidia-smi topo -p2p r".to_string(),
+            worst_pair: Some(*first),
+        };
+    }
     pass(evidence, coverage, selftest, consumers)
 }
 

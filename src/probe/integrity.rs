@@ -219,7 +219,7 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         (
             counts.poison,
             WrongKind::Dropped,
-            "still the owner's poison",
+            "as the owner left them",
         ),
         (counts.few_bits, WrongKind::Flipped, "off by a few bits"),
         (

@@ -622,7 +622,10 @@ impl Supervisor<'_, '_> {
                 self.push(record);
                 continue;
             }
-            if let (true, Some(answer)) = (alone_already, shared.clone()) {
+            if let (true, Some(answer)) = (alone_already, shared.clone())
+                && (!is_dropped(&answer) || self.plan.gpus.len() < 3)
+            {
+                self.remember(&case, &answer);
                 finished.push((case, None, answer));
                 continue;
             }
@@ -646,12 +649,8 @@ impl Supervisor<'_, '_> {
             };
             let started = Instant::now();
             let (mut answers, gone) = self.ask(&mut worker, std::slice::from_ref(&case), false);
-            let dropped = answers
-                .get(&case.id)
-                .and_then(|answer| answer.outcome.corruption())
-                .is_some_and(|corruption| corruption.kind == WrongKind::Dropped);
+            let dropped = answers.get(&case.id).is_some_and(is_dropped);
             if dropped && self.plan.gpus.len() > 2 {
-                // Nothing arrived: perhaps it arrived elsewhere.
                 let (searched, _) = self.ask(&mut worker, std::slice::from_ref(&case), true);
                 let found = |answer: &Answer| answer.outcome.corruption().is_some();
                 answers.extend(searched.into_iter().filter(|(_, answer)| found(answer)));
@@ -675,20 +674,7 @@ impl Supervisor<'_, '_> {
                 };
                 unanswered(&case, outcome, took)
             });
-            let failed = matches!(
-                answer.outcome,
-                Outcome::TimedOut { .. } | Outcome::Faulted { .. } | Outcome::Died { .. }
-            );
-            if let (true, Some(pair)) = (failed, case.subject.pair()) {
-                self.stopped.insert((pair, case.mechanism.clone()));
-            }
-            if matches!(answer.outcome, Outcome::TimedOut { .. }) {
-                self.look_for_wedge(&case);
-            }
-            if let (Some(found), Some(pair)) = (answer.outcome.corruption(), case.subject.pair()) {
-                self.wrong
-                    .insert((pair, case.mechanism.clone()), found.kind);
-            }
+            self.remember(&case, &answer);
             finished.push((case, shared, answer));
         }
         let culprits: Vec<Case> = finished
@@ -742,6 +728,27 @@ impl Supervisor<'_, '_> {
             let mut record = self.record(case, alone.outcome.clone(), Some(alone));
             record.alone = is_alone;
             self.push(record);
+        }
+    }
+
+    /// Keeps what an answer given alone means for later cases of its pair and mechanism.
+    fn remember(&mut self, case: &Case, answer: &Answer) {
+        let Some(pair) = case.subject.pair() else {
+            return;
+        };
+        let key = (pair, case.mechanism.clone());
+        match &answer.outcome {
+            Outcome::Corrupt(found) => {
+                self.wrong.insert(key, found.kind);
+            }
+            Outcome::TimedOut { .. } => {
+                self.stopped.insert(key);
+                self.look_for_wedge(case);
+            }
+            Outcome::Faulted { .. } | Outcome::Died { .. } => {
+                self.stopped.insert(key);
+            }
+            _ => {}
         }
     }
 
@@ -944,6 +951,12 @@ impl Supervisor<'_, '_> {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// Whether nothing arrived: perhaps it arrived elsewhere.
+fn is_dropped(answer: &Answer) -> bool {
+    let found = answer.outcome.corruption();
+    found.is_some_and(|corruption| corruption.kind == WrongKind::Dropped)
 }
 
 /// Whether an answer from company has to be confirmed alone.

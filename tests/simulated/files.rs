@@ -60,7 +60,7 @@ fn simulated_is_said_everywhere_and_nothing_clears_it() {
     assert_eq!(report.snapshot.authenticity, Authenticity::Simulated);
     assert_eq!(names(folder.path()), ["report.json"]);
     let saved = std::fs::read_to_string(&path).unwrap();
-    assert!(saved.contains("\"authenticity\": \"simulated\""));
+    assert!(saved.contains("\"authenticity\": \"SIMULATED\""));
 
     // Other commands on the host, and commands on the file.
     for arguments in [&["map"][..], &["selftest"], &["bench", "--samples", "1"]] {

@@ -53,14 +53,14 @@ const EXPECTED: &[Row] = &[
         &[],
         Grading::Pass,
         "root-complex-single-socket",
-        &[],
+        &["driver-policy"],
     ),
     (
         "geforce-x2-refused",
         &[],
         Grading::Pass,
         "root-complex-single-socket",
-        &[],
+        &["driver-policy"],
     ),
     ("one-gpu", &[], Grading::Pass, "none", &[]),
     ("opaque-vm", &[], Grading::Pass, "nvswitch", &[]),
@@ -73,15 +73,16 @@ const EXPECTED: &[Row] = &[
     ),
     (
         "hang-one-pair",
-        &["--pairs", "2>5", "--mechanism", "bounce,ce-push"],
+        &["--pairs", "2-5", "--mechanism", "bounce,ce-push"],
         Grading::Fail,
         "root-complex-cross-socket",
-        &[],
+        // Held as possible only: a lone hang across root ports has no better cause.
+        &["root-complex-no-route"],
     ),
     (
         "acs-redirect",
         FEW,
-        Grading::Warn,
+        Grading::Pass,
         "pcie-switch",
         &["acs-redirect"],
     ),
@@ -146,7 +147,7 @@ fn root_complex_hosts() {
             .coverage
             .left_out
             .iter()
-            .any(|l| l.contains("55 ordered pairs by --pairs")),
+            .any(|l| l.contains("54 ordered pairs by --pairs")),
         "{:?}",
         report.coverage.left_out
     );
@@ -213,9 +214,8 @@ fn one_gpu_is_proven_alone_and_between_two_processes() {
 
 #[test]
 fn memory_shared_between_two_processes_is_judged_by_its_owner() {
-    // The look-alike knows a pair only between GPUs; on one GPU a visiting process that dies is what can be planted.
     let report = Host::new("one-gpu")
-        .fault("0>0:own=flipped:min_bytes=2Mi")
+        .fault("0>0:own=flipped")
         .qualify(&["--mechanism", "ipc-same-gpu"]);
     assert_ne!(
         report.verdict.grading,
@@ -255,7 +255,7 @@ fn a_hypervisor_that_keeps_stores_to_itself_is_named() {
 }
 
 #[test]
-fn links_that_are_slower_than_they_should_be_warn() {
+fn links_that_are_slower_than_they_should_be_are_findings() {
     for name in ["acs-redirect", "downtrained-link"] {
         let (_, report) = row(name);
         assert!(failures(&report).is_empty(), "{}", summary(&report));
