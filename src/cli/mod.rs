@@ -5,6 +5,7 @@ mod bench;
 mod console;
 mod demo;
 mod exit;
+mod explain;
 mod host;
 mod list;
 mod map;
@@ -62,6 +63,8 @@ enum Command {
     Bench(bench::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(recommend::Options),
+    /// Explain a cause: what it looks like, why, what splits it from others, the fix and its dangers.
+    Explain(explain::Options),
     /// List what peerproof knows: mechanisms, causes, engines, models.
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
@@ -123,6 +126,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
+        Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
         Command::Schema => console::print(|out| {

@@ -17,4 +17,4 @@ pub use coverage::coverage;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use verdict::verdict;
-pub use weigh::{Cause, findings};
+pub use weigh::{Cause, findings, page};

@@ -85,6 +85,17 @@ pub(crate) fn kernel_parameter(words: &str) -> String {
     )
 }
 
+/// Pages of causes, embedded from `docs/causes/`.
+const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/causes.rs"));
+
+/// The page of a cause: what it looks like, why, what splits it, the fix; `None` for an id that no cause has.
+pub fn page(id: &str) -> Option<&'static str> {
+    let known = PAGES
+        .iter()
+        .find(|(name, _)| name.strip_suffix(".md") == Some(id));
+    known.map(|(_, text)| *text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample::Host;

@@ -216,11 +216,7 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
     let classes = [
         (counts.zero, WrongKind::Zeroed, "zero"),
         (counts.ones, WrongKind::Ones, "all ones"),
-        (
-            counts.poison,
-            WrongKind::Dropped,
-            "as the owner left them",
-        ),
+        (counts.poison, WrongKind::Dropped, "as the owner left them"),
         (counts.few_bits, WrongKind::Flipped, "off by a few bits"),
         (
             counts.displaced,
