@@ -82,7 +82,7 @@ const EXPECTED: &[Row] = &[
     (
         "acs-redirect",
         FEW,
-        Grading::Pass,
+        Grading::Warn,
         "pcie-switch",
         &["acs-redirect"],
     ),
