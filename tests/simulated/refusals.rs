@@ -150,3 +150,34 @@ fn unknown_options_and_commands_are_usage_errors() {
         assert!(!run.stderr.is_empty(), "{arguments:?}");
     }
 }
+
+/// Every cause that a report can name has its page, and the next command that a verdict prints is one that exists.
+#[test]
+fn explain_knows_every_cause() {
+    let list = without_gpu(&["list"]);
+    let causes: Vec<&str> = list
+        .stdout
+        .lines()
+        .skip_while(|line| !line.starts_with("causes"))
+        .skip(1)
+        .take_while(|line| line.starts_with("  "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(causes.len() >= 8, "{causes:?}");
+    for cause in causes {
+        let page = without_gpu(&["explain", cause]);
+        assert_eq!(page.code, Some(0), "{cause}");
+        assert!(
+            page.stdout.starts_with(&format!("# {cause}: ")),
+            "{}",
+            page.stdout
+        );
+    }
+    let unknown = without_gpu(&["explain", "gremlins"]);
+    assert_eq!(unknown.code, Some(64));
+    assert!(
+        unknown.stderr.contains("no cause 'gremlins'"),
+        "{}",
+        unknown.stderr
+    );
+}

@@ -53,7 +53,7 @@ const ALL: [&str; 4] = ["ce_push", "ce_pull", "sm_store", "sm_load"];
 simulated! {
     healthy_bytes_arrive_by_every_mechanism on PRO, [], [] => || {
         let h = enabled();
-        assert_eq!(h.cu.simulated, 20);
+        assert_eq!(h.cu.simulated, 5);
         for m in ALL { assert!(transfer(&h, m, 3) == pattern(3, N), "{m}"); }
         // Off again: staged, and right.
         assert_eq!(h.on(0).cu.cuCtxDisablePeerAccess(h.contexts[1]), 0);
