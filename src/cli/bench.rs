@@ -3,7 +3,7 @@
 use super::{Surroundings, console, exit::Stop, host, selftest};
 use crate::{
     model::{pair::GpuIndex, report::Bench},
-    probe::{plan, supervisor},
+    probe::{plan, pool},
     render,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         },
     );
     let (rows, authenticity) =
-        supervisor::bench(&snapshot, &plan, options.samples).map_err(Stop::inconclusive)?;
+        pool::bench(&snapshot, &plan, options.samples).map_err(Stop::inconclusive)?;
     let gpu = snapshot.gpu(GpuIndex(chosen));
     let text = |reading: Option<String>| reading.unwrap_or_else(|| "?".to_string());
     let device = format!(

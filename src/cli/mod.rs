@@ -73,7 +73,7 @@ enum Command {
     #[command(hide = true)]
     Schema,
     /// Protocol worker (not for people).
-    #[command(hide = true, name = probe::supervisor::WORKER)]
+    #[command(hide = true, name = probe::pool::WORKER)]
     Worker,
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]

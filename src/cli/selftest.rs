@@ -6,7 +6,7 @@ use super::{
     host,
 };
 use crate::{
-    probe::{plan, supervisor},
+    probe::{plan, pool},
     render,
 };
 
@@ -28,8 +28,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             ..Default::default()
         },
     );
-    let (selftest, authenticity) =
-        supervisor::selftest(&snapshot, &plan).map_err(Stop::inconclusive)?;
+    let (selftest, authenticity) = pool::selftest(&snapshot, &plan).map_err(Stop::inconclusive)?;
     console::print(|out| {
         render::selftest::write(&selftest, authenticity, &surroundings.console.options, out)
     })?;

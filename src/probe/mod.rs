@@ -1,12 +1,14 @@
-//! From a snapshot to records: which cases, in which workers, with which answers. The parent's half (plan, supervisor)
+//! From a snapshot to records: which cases, in which workers, with which answers. The parent's half (plan, pool, supervisor, claims)
 //! never touches CUDA; the worker's half (worker, seat, transfer, alone, selftest, bench) never decides what to test.
 
 pub mod alone;
 pub mod bench;
+mod claims;
 pub mod examine;
 pub mod integrity;
 pub mod mechanism;
 pub mod plan;
+pub mod pool;
 pub mod seat;
 pub mod selftest;
 pub mod supervisor;

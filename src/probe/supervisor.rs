@@ -1,37 +1,31 @@
-//! The parent's half: starts workers, hands out cases, keeps deadlines, and runs again alone whatever looked wrong in
+//! The run: hands out cases to workers, keeps deadlines, and runs again alone whatever looked wrong in
 //! company. Knows processes and records; never touches CUDA, never names a cause.
 
 use super::{
     alone,
+    claims::Claims,
     mechanism::{self, Side},
     plan::{Plan, Round},
-    transfer,
-    wire::{Advertised, Answer, Open, Opened, Reply, Request},
+    pool::{Pool, Ready, environment_words},
+    wire::{Answer, Reply, Request},
 };
 use crate::{
-    child::{Child, ReceiveError},
+    child::ReceiveError,
     ffi::process,
     model::{
         case::{Case, Outcome, PeerAccess, Record, WrongKind},
         pair::{GpuIndex, OrderedPair},
-        report::{BenchRow, Selftest},
+        report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
     },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
-/// Starting a worker: driver load, contexts and kernel compilation on up to 16 GPUs.
-const OPEN_LIMIT: Duration = Duration::from_secs(180);
-/// How long a worker may take to end by itself.
-const END_GRACE: Duration = Duration::from_secs(5);
 /// Wall time of the load under which links are observed.
 const LOAD: Duration = Duration::from_millis(150);
-/// Hidden subcommand of a worker.
-pub const WORKER: &str = "worker";
 
 /// What the supervisor needs from its caller.
 pub struct Hooks<'a> {
@@ -67,171 +61,6 @@ pub struct Results {
     pub no_worker: Option<String>,
 }
 
-/// Variables fixed for workers: name, value (`None` = unset).
-fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
-    let set = |name: &str, value: &str| (name.to_string(), Some(value.to_string()));
-    let unset = |name: &str| (name.to_string(), None);
-    vec![
-        set("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
-        set("CUDA_MODULE_LOADING", "EAGER"),
-        set("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
-        set("CUDA_CACHE_PATH", &cache.to_string_lossy()),
-        unset("CUDA_LAUNCH_BLOCKING"),
-        unset("CUDA_DISABLE_PTX_JIT"),
-        unset("CUDA_FORCE_PTX_JIT"),
-    ]
-}
-
-/// The fixed environment in words, with what it replaces.
-fn environment_words(fixed: &[(String, Option<String>)]) -> Vec<String> {
-    let words = fixed.iter().map(|(name, value)| {
-        let now = match value {
-            Some(_) if name == "CUDA_CACHE_PATH" => {
-                "a private folder, removed after the run".to_string()
-            }
-            Some(value) => value.clone(),
-            None => "unset".to_string(),
-        };
-        match std::env::var(name) {
-            Ok(had) => format!(
-                "{name}: {now} (the operator had '{}')",
-                had.chars().take(80).collect::<String>()
-            ),
-            Err(_) => format!("{name}: {now}"),
-        }
-    });
-    words.collect()
-}
-
-/// A folder of this run, removed on drop.
-struct PrivateFolder(PathBuf);
-
-impl PrivateFolder {
-    fn new() -> Option<PrivateFolder> {
-        use std::os::unix::fs::DirBuilderExt;
-        let stamp = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos());
-        let path = std::env::temp_dir().join(format!("peerproof-{}-{stamp}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .ok()
-            .map(|()| PrivateFolder(path))
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Workers that can be started.
-pub struct Pool<'a> {
-    snapshot: &'a Snapshot,
-    plan: &'a Plan,
-    environment: Vec<(String, Option<String>)>,
-    _folder: Option<PrivateFolder>,
-    run: u32,
-    generation: u8,
-    factor: u32,
-    quarantined: BTreeSet<u32>,
-    /// All workers of the run, ended ones too.
-    pids: Vec<u32>,
-}
-
-/// A worker and what it said when it opened.
-pub struct Ready {
-    child: Child,
-    /// Its first answer.
-    pub opened: Opened,
-}
-
-impl<'a> Pool<'a> {
-    /// Prepares for workers over the plan's GPUs.
-    pub fn new(snapshot: &'a Snapshot, plan: &'a Plan) -> Pool<'a> {
-        let folder = PrivateFolder::new();
-        let path = folder
-            .as_ref()
-            .map_or_else(std::env::temp_dir, |folder| folder.0.clone());
-        let clock = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |d| d.as_nanos());
-        let run = (clock as u64 ^ u64::from(std::process::id()) << 13)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            >> 40;
-        Pool {
-            snapshot,
-            plan,
-            environment: fixed_environment(&path),
-            _folder: folder,
-            run: run as u32,
-            generation: 0,
-            factor: 1,
-            quarantined: BTreeSet::new(),
-            pids: Vec::new(),
-        }
-    }
-
-    /// Starts a worker with contexts on all GPUs that are not quarantined.
-    pub fn open(&mut self, peer_access: bool) -> Result<Ready, String> {
-        self.generation = self.generation.wrapping_add(1);
-        let chosen = self
-            .plan
-            .gpus
-            .iter()
-            .filter(|gpu| !self.quarantined.contains(gpu));
-        let gpus: Vec<_> = chosen
-            .filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?)))
-            .collect();
-        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
-            .map_err(|error| error.to_string())?;
-        self.pids.push(child.pid());
-        let (run, generation, layout) = (self.run, self.generation, self.plan.layout);
-        let open = Request::Open(Open {
-            gpus,
-            run,
-            generation,
-            peer_access,
-            layout,
-        });
-        child.send(&open).map_err(|error| error.to_string())?;
-        match child.receive::<Reply>(Instant::now() + OPEN_LIMIT) {
-            Ok(Reply::Opened(opened)) => {
-                self.factor = opened.deadline_factor;
-                Ok(Ready { child, opened })
-            }
-            Ok(Reply::Failed { message, .. }) => {
-                child.end(END_GRACE);
-                Err(message)
-            }
-            Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
-            Err(error) => Err(format!("a worker did not start: {error}")),
-        }
-    }
-
-    /// Wall limit of a request: every step of every attempt at its own limit, and some for the worker's arithmetic.
-    fn limit(&self, cases: &[Case]) -> Duration {
-        let step =
-            |case: &Case| transfer::limit(case.bytes, self.factor) * (4 * (case.attempts + 1));
-        cases.iter().map(step).max().unwrap_or_default() + Duration::from_secs(5) * self.factor
-    }
-}
-
-impl Ready {
-    /// Sends one request and waits for one reply.
-    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Reply, ReceiveError> {
-        self.child.send(request)?;
-        self.child.receive(Instant::now() + limit)
-    }
-
-    /// Closes it.
-    pub fn end(self) {
-        self.child.end(END_GRACE);
-    }
-}
-
 /// The state of a run.
 struct Supervisor<'a, 'h> {
     pool: Pool<'a>,
@@ -243,8 +72,7 @@ struct Supervisor<'a, 'h> {
     stopped: BTreeSet<(OrderedPair, String)>,
     /// Workers for reruns, by peer access.
     alone: BTreeMap<bool, Ready>,
-    advertised: BTreeMap<OrderedPair, Advertised>,
-    refused: BTreeMap<OrderedPair, (String, u32)>,
+    claims: Claims<'a>,
 }
 
 /// Runs `plan`.
@@ -262,8 +90,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         wrong: BTreeMap::new(),
         stopped: BTreeSet::new(),
         alone: BTreeMap::new(),
-        advertised: BTreeMap::new(),
-        refused: BTreeMap::new(),
+        claims: Claims::new(snapshot),
     };
     supervisor.whole();
     for (_, ready) in std::mem::take(&mut supervisor.alone) {
@@ -289,7 +116,7 @@ impl Supervisor<'_, '_> {
         if let Some(ready) = &worker {
             self.results.authenticity = ready.opened.authenticity;
             self.results.cuda_version = Some(ready.opened.cuda_version);
-            self.advertised = ready.opened.advertised.iter().copied().collect();
+            self.claims.learn(&ready.opened);
         }
         self.timed("self-test", |s| s.selftest(&mut worker));
         let alone = Round {
@@ -311,15 +138,12 @@ impl Supervisor<'_, '_> {
         if let Some(ready) = worker.take() {
             ready.end();
         }
-        let access = self.advertised.values().any(|a| a.can_access);
+        let access = self.claims.any_access();
         let mut worker = None;
         if access && !self.plan.claims.is_empty() {
             match self.timed("start of the peer worker", |s| s.pool.open(true)) {
                 Ok(ready) => {
-                    let refused = ready.opened.refused.iter();
-                    self.refused = refused
-                        .map(|(pair, name, code)| (*pair, (name.clone(), *code)))
-                        .collect();
+                    self.claims.learn(&ready.opened);
                     worker = Some(ready);
                 }
                 Err(why) => self.results.no_worker = Some(why),
@@ -419,40 +243,11 @@ impl Supervisor<'_, '_> {
         if !peer {
             return None;
         }
-        let executing_first =
-            match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
-                Some(Side::Destination) => pair.reversed(),
-                _ => pair,
-            };
-        if let Some((name, code)) = self.refused.get(&executing_first) {
-            let api = "cuCtxEnablePeerAccess".to_string();
-            return Some(Outcome::Refused {
-                api,
-                code: *code,
-                name: name.clone(),
-            });
-        }
-        match self.advertised.get(&executing_first) {
-            Some(advertised) if advertised.can_access => None,
-            Some(_) => Some(Outcome::NotApplicable {
-                reason: self.no_access_words(executing_first),
-            }),
-            None => not_run("the driver was not asked about this pair".to_string()),
-        }
-    }
-
-    fn no_access_words(&self, pair: OrderedPair) -> String {
-        let claims = self.pool.snapshot.claims.get(pair);
-        let status = |reading: &crate::model::reading::Reading<String>| reading.known().cloned();
-        match claims.and_then(|c| Some((status(&c.p2p_read)?, status(&c.p2p_write)?))) {
-            Some((read, write)) if read == write => {
-                format!("no peer access: CUDA says no, NVML says {read}")
-            }
-            Some((read, write)) => {
-                format!("no peer access: CUDA says no, NVML says {read} (read), {write} (write)")
-            }
-            None => "no peer access: CUDA says no".to_string(),
-        }
+        let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
+            Some(Side::Destination) => pair.reversed(),
+            _ => pair,
+        };
+        self.claims.hinders(accessor)
     }
 
     /// Runs a round in `worker`, and again alone whatever was not right.
@@ -807,44 +602,12 @@ impl Supervisor<'_, '_> {
             || Outcome::NotRun {
                 reason: "not a pair".to_string(),
             },
-            |pair| self.claim_outcome(pair),
+            |pair| self.claims.outcome(pair),
         );
         let mut record = self.record(case.clone(), outcome, None);
         record.executor = "claims of CUDA and NVML".to_string();
         record.attempts_ran = 1;
         record
-    }
-
-    fn claim_outcome(&self, pair: OrderedPair) -> Outcome {
-        if let Some((name, code)) = self.refused.get(&pair) {
-            return Outcome::Refused {
-                api: "cuCtxEnablePeerAccess".into(),
-                code: *code,
-                name: name.clone(),
-            };
-        }
-        let claims = self.pool.snapshot.claims.get(pair);
-        let nvml = claims
-            .and_then(|c| Some((c.p2p_read.known()?.as_str(), c.p2p_write.known()?.as_str())));
-        match (self.advertised.get(&pair).map(|a| a.can_access), nvml) {
-            (None, _) => Outcome::NotRun {
-                reason: "the driver was not asked about this pair".to_string(),
-            },
-            (Some(true), None | Some(("OK", "OK"))) => Outcome::Intact,
-            (Some(true), Some((read, write))) => Outcome::Refused {
-                api: "nvmlDeviceGetP2PStatus".to_string(),
-                code: 0,
-                name: format!("CUDA says yes, NVML says {read} (read), {write} (write)"),
-            },
-            (Some(false), Some(("OK", "OK"))) => Outcome::Refused {
-                api: "cuDeviceCanAccessPeer".to_string(),
-                code: 0,
-                name: "NVML says OK, CUDA says no".to_string(),
-            },
-            (Some(false), _) => Outcome::NotApplicable {
-                reason: self.no_access_words(pair),
-            },
-        }
     }
 
     fn selftest(&mut self, worker: &mut Option<Ready>) {
@@ -980,44 +743,6 @@ fn unanswered(case: &Case, outcome: Outcome, took: Duration) -> Answer {
         took_ms: took.as_secs_f64() * 1e3,
         notes: Vec::new(),
         retire: true,
-    }
-}
-
-/// Runs the self-test alone on the first chosen GPU.
-pub fn selftest(snapshot: &Snapshot, plan: &Plan) -> Result<(Selftest, Authenticity), String> {
-    let mut pool = Pool::new(snapshot, plan);
-    let mut ready = pool.open(false)?;
-    let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
-    let limit = Duration::from_secs(60) * pool.factor;
-    let reply = ready.ask(&Request::Selftest { gpu }, limit);
-    let authenticity = ready.opened.authenticity;
-    ready.end();
-    match reply {
-        Ok(Reply::Planted(selftest)) => Ok((selftest, authenticity)),
-        Ok(Reply::Failed { message, .. }) => Err(message),
-        Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Measures kernels and host link on the first chosen GPU.
-pub fn bench(
-    snapshot: &Snapshot,
-    plan: &Plan,
-    samples: u32,
-) -> Result<(Vec<BenchRow>, Authenticity), String> {
-    let mut pool = Pool::new(snapshot, plan);
-    let mut ready = pool.open(false)?;
-    let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
-    let limit = Duration::from_secs(120) * pool.factor;
-    let reply = ready.ask(&Request::Bench { gpu, samples }, limit);
-    let authenticity = ready.opened.authenticity;
-    ready.end();
-    match reply {
-        Ok(Reply::Measured(rows)) => Ok((rows, authenticity)),
-        Ok(Reply::Failed { message, .. }) => Err(message),
-        Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
-        Err(error) => Err(error.to_string()),
     }
 }
 

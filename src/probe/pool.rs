@@ -1,0 +1,232 @@
+//! Workers that can be started: their fixed environment, their private folder, how they open, and requests to a single
+//! one. Knows processes and the wire; not which cases are put, nor what answers mean.
+
+use super::{
+    plan::Plan,
+    transfer,
+    wire::{Open, Opened, Reply, Request},
+};
+use crate::{
+    child::{Child, ReceiveError},
+    model::{
+        case::Case,
+        pair::GpuIndex,
+        report::{BenchRow, Selftest},
+        snapshot::{Authenticity, Snapshot},
+    },
+};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// Starting a worker: driver load, contexts and kernel compilation on up to 16 GPUs.
+const OPEN_LIMIT: Duration = Duration::from_secs(180);
+/// How long a worker may take to end by itself.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// Hidden subcommand of a worker.
+pub const WORKER: &str = "worker";
+
+/// Variables fixed for workers: name, value (`None` = unset).
+fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
+    let set = |name: &str, value: &str| (name.to_string(), Some(value.to_string()));
+    let unset = |name: &str| (name.to_string(), None);
+    vec![
+        set("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+        set("CUDA_MODULE_LOADING", "EAGER"),
+        set("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
+        set("CUDA_CACHE_PATH", &cache.to_string_lossy()),
+        unset("CUDA_LAUNCH_BLOCKING"),
+        unset("CUDA_DISABLE_PTX_JIT"),
+        unset("CUDA_FORCE_PTX_JIT"),
+    ]
+}
+
+/// The fixed environment in words, with what it replaces.
+pub(super) fn environment_words(fixed: &[(String, Option<String>)]) -> Vec<String> {
+    let words = fixed.iter().map(|(name, value)| {
+        let now = match value {
+            Some(_) if name == "CUDA_CACHE_PATH" => {
+                "a private folder, removed after the run".to_string()
+            }
+            Some(value) => value.clone(),
+            None => "unset".to_string(),
+        };
+        match std::env::var(name) {
+            Ok(had) => format!(
+                "{name}: {now} (the operator had '{}')",
+                had.chars().take(80).collect::<String>()
+            ),
+            Err(_) => format!("{name}: {now}"),
+        }
+    });
+    words.collect()
+}
+
+/// A folder of this run, removed on drop.
+struct PrivateFolder(PathBuf);
+
+impl PrivateFolder {
+    fn new() -> Option<PrivateFolder> {
+        use std::os::unix::fs::DirBuilderExt;
+        let stamp = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos());
+        let path = std::env::temp_dir().join(format!("peerproof-{}-{stamp}", std::process::id()));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .ok()
+            .map(|()| PrivateFolder(path))
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Workers that can be started.
+pub struct Pool<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    plan: &'a Plan,
+    pub(super) environment: Vec<(String, Option<String>)>,
+    _folder: Option<PrivateFolder>,
+    run: u32,
+    generation: u8,
+    pub(super) factor: u32,
+    pub(super) quarantined: BTreeSet<u32>,
+    /// All workers of the run, ended ones too.
+    pub(super) pids: Vec<u32>,
+}
+
+/// A worker and what it said when it opened.
+pub struct Ready {
+    pub(super) child: Child,
+    /// Its first answer.
+    pub opened: Opened,
+}
+
+impl<'a> Pool<'a> {
+    /// Prepares for workers over the plan's GPUs.
+    pub fn new(snapshot: &'a Snapshot, plan: &'a Plan) -> Pool<'a> {
+        let folder = PrivateFolder::new();
+        let path = folder
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |folder| folder.0.clone());
+        let clock = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |d| d.as_nanos());
+        let run = (clock as u64 ^ u64::from(std::process::id()) << 13)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 40;
+        Pool {
+            snapshot,
+            plan,
+            environment: fixed_environment(&path),
+            _folder: folder,
+            run: run as u32,
+            generation: 0,
+            factor: 1,
+            quarantined: BTreeSet::new(),
+            pids: Vec::new(),
+        }
+    }
+
+    /// Starts a worker with contexts on all GPUs that are not quarantined.
+    pub fn open(&mut self, peer_access: bool) -> Result<Ready, String> {
+        self.generation = self.generation.wrapping_add(1);
+        let chosen = self
+            .plan
+            .gpus
+            .iter()
+            .filter(|gpu| !self.quarantined.contains(gpu));
+        let gpus: Vec<_> = chosen
+            .filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?)))
+            .collect();
+        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
+            .map_err(|error| error.to_string())?;
+        self.pids.push(child.pid());
+        let (run, generation, layout) = (self.run, self.generation, self.plan.layout);
+        let open = Request::Open(Open {
+            gpus,
+            run,
+            generation,
+            peer_access,
+            layout,
+        });
+        child.send(&open).map_err(|error| error.to_string())?;
+        match child.receive::<Reply>(Instant::now() + OPEN_LIMIT) {
+            Ok(Reply::Opened(opened)) => {
+                self.factor = opened.deadline_factor;
+                Ok(Ready { child, opened })
+            }
+            Ok(Reply::Failed { message, .. }) => {
+                child.end(END_GRACE);
+                Err(message)
+            }
+            Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
+            Err(error) => Err(format!("a worker did not start: {error}")),
+        }
+    }
+
+    /// Wall limit of a request: every step of every attempt at its own limit, and some for the worker's arithmetic.
+    pub(super) fn limit(&self, cases: &[Case]) -> Duration {
+        let step =
+            |case: &Case| transfer::limit(case.bytes, self.factor) * (4 * (case.attempts + 1));
+        cases.iter().map(step).max().unwrap_or_default() + Duration::from_secs(5) * self.factor
+    }
+}
+
+impl Ready {
+    /// Sends one request and waits for one reply.
+    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Reply, ReceiveError> {
+        self.child.send(request)?;
+        self.child.receive(Instant::now() + limit)
+    }
+
+    /// Closes it.
+    pub fn end(self) {
+        self.child.end(END_GRACE);
+    }
+}
+
+/// Runs the self-test alone on the first chosen GPU.
+pub fn selftest(snapshot: &Snapshot, plan: &Plan) -> Result<(Selftest, Authenticity), String> {
+    let mut pool = Pool::new(snapshot, plan);
+    let mut ready = pool.open(false)?;
+    let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
+    let limit = Duration::from_secs(60) * pool.factor;
+    let reply = ready.ask(&Request::Selftest { gpu }, limit);
+    let authenticity = ready.opened.authenticity;
+    ready.end();
+    match reply {
+        Ok(Reply::Planted(selftest)) => Ok((selftest, authenticity)),
+        Ok(Reply::Failed { message, .. }) => Err(message),
+        Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Measures kernels and host link on the first chosen GPU.
+pub fn bench(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    samples: u32,
+) -> Result<(Vec<BenchRow>, Authenticity), String> {
+    let mut pool = Pool::new(snapshot, plan);
+    let mut ready = pool.open(false)?;
+    let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
+    let limit = Duration::from_secs(120) * pool.factor;
+    let reply = ready.ask(&Request::Bench { gpu, samples }, limit);
+    let authenticity = ready.opened.authenticity;
+    ready.end();
+    match reply {
+        Ok(Reply::Measured(rows)) => Ok((rows, authenticity)),
+        Ok(Reply::Failed { message, .. }) => Err(message),
+        Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
