@@ -1,7 +1,11 @@
 //! `peerproof map`.
 
 use super::{Surroundings, console, exit::Stop, host};
-use crate::{collect::import, model::snapshot::Snapshot, render};
+use crate::{
+    collect::{import, topology},
+    model::{pair::GpuIndex, snapshot::Snapshot},
+    render,
+};
 use std::{io::Read, path::PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -10,6 +14,9 @@ pub(super) struct Options {
     /// `nvidia-smi topo -m`; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Also say what joins this group of GPUs: indices as the map prints them, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    group: Option<Vec<u32>>,
     /// Print the snapshot as JSON.
     #[arg(long)]
     json: bool,
@@ -29,7 +36,43 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     if options.from.is_none() {
         host::require_gpu(&snapshot)?;
     }
-    console::print(|out| render::map::write(&snapshot, &surroundings.console.options, out))
+    let group = options
+        .group
+        .as_ref()
+        .map(|list| group_of(&snapshot, list))
+        .transpose()?;
+    console::print(|out| {
+        render::map::write(&snapshot, &surroundings.console.options, out)?;
+        match &group {
+            Some((class, label)) => writeln!(out, "\n{class}\n{label}"),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Class and label of a group, as two lines.
+fn group_of(snapshot: &Snapshot, list: &[u32]) -> Result<(String, String), Stop> {
+    let count = snapshot.gpus.len() as u32;
+    if let Some(unknown) = list.iter().find(|gpu| **gpu >= count) {
+        return Err(Stop::usage(format!(
+            "--group: no GPU {unknown}; there are {count}, counted from 0"
+        )));
+    }
+    let mut gpus: Vec<GpuIndex> = list.iter().copied().map(GpuIndex).collect();
+    gpus.sort();
+    gpus.dedup();
+    let (class, reason) = topology::class_of(snapshot, &gpus);
+    let label = topology::flashinfer_label(snapshot, &gpus);
+    let names = gpus
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
+    let safe = render::clean(&reason).into_owned();
+    Ok((
+        format!("group {names}: {class}: {safe}"),
+        format!("group {names}: FlashInfer label {label}"),
+    ))
 }
 
 /// Largest file that is read at all: a snapshot is text of kilobytes.
