@@ -178,6 +178,13 @@ impl Child {
         self.kill_and_wait()
     }
 
+    /// Kills it and does not wait: it holds nothing that anybody needs. The system reaps it when this process ends.
+    pub fn abandon(mut self) {
+        self.input = None;
+        let _ = killpg(Pid::from_raw(self.process.id() as i32), Signal::SIGKILL);
+        std::mem::forget(self);
+    }
+
     fn kill_and_wait(&mut self) -> bool {
         let _ = killpg(Pid::from_raw(self.process.id() as i32), Signal::SIGKILL);
         let _ = self.process.kill();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use peerproof::{
-    collect::live::{Roots, collect, collect_and_observe, in_use},
+    collect::live::{Depth, Roots, collect, collect_and_observe, in_use},
     model::{
         reading::{Absence, Reading},
         snapshot::{Authenticity, BridgePort, Snapshot},
@@ -485,7 +485,7 @@ fn garbage_in_every_file_is_absence_not_panic() {
 
 #[test]
 fn without_a_driver_every_source_says_what_it_found() {
-    let (snapshot, observer) = collect_and_observe(&switch_host().roots());
+    let (snapshot, observer) = collect_and_observe(&switch_host().roots(), Depth::Full);
     let note = |name: &str| {
         &snapshot
             .sources

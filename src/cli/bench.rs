@@ -2,6 +2,7 @@
 
 use super::{Surroundings, console, exit::Stop, host, selftest};
 use crate::{
+    collect::live::Depth,
     model::{pair::GpuIndex, report::Bench},
     probe::{plan, pool},
     render,
@@ -21,7 +22,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
-    let (_session, snapshot) = host::read(surroundings)?;
+    let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let chosen = selftest::one_gpu(&snapshot, options.gpu.as_ref())?;
     let plan = plan::build(

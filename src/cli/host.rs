@@ -11,11 +11,14 @@ use crate::{
 };
 
 /// Reads this host through the collector.
-pub(super) fn read(surroundings: &Surroundings) -> Result<(Session, Snapshot), Stop> {
+pub(super) fn read(
+    surroundings: &Surroundings,
+    depth: live::Depth,
+) -> Result<(Session, Snapshot), Stop> {
     surroundings
         .console
         .progress("reading NVML, hwloc and /sys");
-    let read = Session::start(&surroundings.roots).map_err(Stop::inconclusive);
+    let read = Session::start(&surroundings.roots, depth).map_err(Stop::inconclusive);
     surroundings.console.quiet();
     read
 }

@@ -2,7 +2,7 @@
 
 use super::{Surroundings, console, exit::Stop, host};
 use crate::{
-    collect::{import, topology},
+    collect::{import, live::Depth, topology},
     model::{pair::GpuIndex, snapshot::Snapshot},
     render,
 };
@@ -25,7 +25,16 @@ pub(super) struct Options {
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
     let snapshot = match &options.from {
         Some(path) => import_file(path)?,
-        None => host::read(surroundings)?.1,
+        None => {
+            let depth = if options.json {
+                Depth::Full
+            } else {
+                Depth::Map
+            };
+            let (session, snapshot) = host::read(surroundings, depth)?;
+            session.leave();
+            snapshot
+        }
     };
     if options.json {
         return console::print(|out| {

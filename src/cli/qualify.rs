@@ -2,7 +2,7 @@
 
 use super::{Surroundings, console, exit::Stop, host};
 use crate::{
-    collect::session::Session,
+    collect::{live::Depth, session::Session},
     diagnose,
     gpu::kernels,
     model::{
@@ -56,7 +56,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let started_at = jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
-    let (mut session, snapshot) = host::read(surroundings)?;
+    let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
     let (selection, mut left_out) = select(&snapshot, options)?;

@@ -3,6 +3,7 @@
 use super::{Surroundings, console, exit::Stop, host, map};
 use crate::{
     advise::{self, Request},
+    collect::live::Depth,
     diagnose::{self, Evidence},
     model::{
         finding::{Consumer, Recommendation},
@@ -100,7 +101,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             (answer, Authenticity::Hardware)
         }
         (None, false) => {
-            let (_session, snapshot) = host::read(surroundings)?;
+            let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
             if snapshot.gpus.is_empty() {
                 console::note(
                     "no GPU on this host: arithmetic only (--from REPORT takes a tested host)",

@@ -6,6 +6,7 @@ use super::{
     host,
 };
 use crate::{
+    collect::live::Depth,
     probe::{plan, pool},
     render,
 };
@@ -18,7 +19,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
-    let (_session, snapshot) = host::read(surroundings)?;
+    let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let chosen = one_gpu(&snapshot, options.gpu.as_ref())?;
     let plan = plan::build(

@@ -52,6 +52,16 @@ impl Roots {
     }
 }
 
+/// How much is asked. NVML answers one question at a time, and some take milliseconds each (docs/hardware-log.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// What a map shows: devices, links, paths and claims.
+    Map,
+    /// Counters and capabilities that a run judges, too.
+    Full,
+}
+
 /// A result and how long it took, in milliseconds of wall time.
 struct Timed<T> {
     result: Result<T, Absence>,
@@ -92,11 +102,11 @@ struct Sources {
 
 /// Reads this host once.
 pub fn collect(roots: &Roots) -> Snapshot {
-    collect_and_observe(roots).0
+    collect_and_observe(roots, Depth::Full).0
 }
 
 /// Reads this host once and keeps NVML open, because initialising it again would cost as much as all the rest.
-pub fn collect_and_observe(roots: &Roots) -> (Snapshot, Observer) {
+pub fn collect_and_observe(roots: &Roots, depth: Depth) -> (Snapshot, Observer) {
     let start = Instant::now();
     let (sources, session) = thread::scope(|scope| {
         let pci = scope.spawn(|| timed(|| sysfs::read(roots)));
@@ -106,7 +116,7 @@ pub fn collect_and_observe(roots: &Roots) -> (Snapshot, Observer) {
         let log = scope.spawn(|| timed(|| kernel_log::read(roots)));
         let opened = timed(|| caught(nvml::open).and_then(|opened| opened));
         let asked = timed(|| match &opened.result {
-            Ok(session) => caught(|| nvml::read(session, roots)),
+            Ok(session) => caught(|| nvml::read(session, roots, depth)),
             Err(absence) => Err(absence.clone()),
         });
         let sources = Sources {

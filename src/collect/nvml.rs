@@ -3,7 +3,11 @@
 //! NVML's error stays in the absence, in NVML's words. GPUs are asked side by side, because many answers cost a round
 //! trip to the GPU's firmware. Nothing is set.
 
-use super::{live::Roots, nvml_links, system::process_names};
+use super::{
+    live::{Depth, Roots},
+    nvml_links,
+    system::process_names,
+};
 use crate::{
     ffi::nvml_extra,
     model::{
@@ -95,7 +99,7 @@ fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
 }
 
 /// Asks everything once.
-pub fn read(nvml: &Nvml, roots: &Roots) -> NvmlView {
+pub fn read(nvml: &Nvml, roots: &Roots, depth: Depth) -> NvmlView {
     let mut refused = Vec::new();
     let mut devices = Vec::new();
     for index in 0..nvml.device_count().unwrap_or(0) {
@@ -111,11 +115,11 @@ pub fn read(nvml: &Nvml, roots: &Roots) -> NvmlView {
     let (gpus, rows) = thread::scope(|scope| {
         let devices = &devices;
         let rows: Vec<_> = (0..devices.len())
-            .map(|at| scope.spawn(move || claims_row(nvml, devices, at)))
+            .map(|at| scope.spawn(move || claims_row(nvml, devices, at, depth)))
             .collect();
         let gpus: Vec<_> = devices
             .iter()
-            .map(|(index, device)| scope.spawn(move || read_gpu(device, *index, roots)))
+            .map(|(index, device)| scope.spawn(move || read_gpu(device, *index, roots, depth)))
             .collect();
         let gpus: Vec<Gpu> = gpus
             .into_iter()
@@ -193,7 +197,8 @@ pub fn unanswered(why: &Absence) -> Gpu {
     }
 }
 
-fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
+fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots, depth: Depth) -> Gpu {
+    let full = depth == Depth::Full;
     let memory = device
         .memory_info()
         .map(|m| (m.total, m.used))
@@ -225,7 +230,7 @@ fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
         bar1_bytes: bar1.clone().map(|b| b.total),
         bar1_used_bytes: bar1.map(|b| b.used),
         ecc_enabled: reading(device.is_ecc_enabled().map(|state| state.currently_enabled)),
-        ecc_uncorrected: ecc_uncorrected(device),
+        ecc_uncorrected: asked(full, || ecc_uncorrected(device)),
         remapped_rows: reading(nvml_extra::remapped_rows(device).map(|rows| RemappedRows {
             correctable: rows.correctable,
             uncorrectable: rows.uncorrectable,
@@ -249,8 +254,8 @@ fn read_gpu(device: &Device<'_>, index: u32, roots: &Roots) -> Gpu {
         fabric,
         link_now: link_now(device),
         link_max: link(device.max_pcie_link_gen(), device.max_pcie_link_width()),
-        pcie_replays: pcie_replays(device),
-        utilization_percent: utilization(device),
+        pcie_replays: asked(full, || pcie_replays(device)),
+        utilization_percent: asked(full, || utilization(device)),
         ..Gpu::default()
     }
 }
@@ -304,6 +309,14 @@ pub(super) fn address_of(info: &PciInfo) -> Reading<PciAddress> {
             "NVML PCI address '{}'",
             info.bus_id.escape_debug()
         ))),
+    }
+}
+
+/// The answer to a question that a map does not ask.
+fn asked<T>(wanted: bool, question: impl FnOnce() -> Reading<T>) -> Reading<T> {
+    match wanted {
+        true => question(),
+        false => Reading::Absent(Absence::SourceMissing("not asked for a map".to_string())),
     }
 }
 
@@ -387,18 +400,28 @@ fn claims_row(
     nvml: &Nvml,
     devices: &[(u32, Device<'_>)],
     at: usize,
+    depth: Depth,
 ) -> Vec<(OrderedPair, PairClaims)> {
     let Some((_, source)) = devices.get(at) else {
         return Vec::new();
     };
+    // A registered fabric says more of NVLinks than this status does.
+    let nvlink = depth == Depth::Full
+        || nvml_extra::fabric_info(source).map_or(true, |f| (f.state, f.status) != (3, 0));
     let others = devices.iter().enumerate().filter_map(|(to, (_, other))| {
         let pair = OrderedPair::new(at as u32, to as u32)?;
-        Some((pair, claims_of(nvml, source, other)))
+        Some((pair, claims_of(nvml, source, other, depth, nvlink)))
     });
     others.collect()
 }
 
-fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> PairClaims {
+fn claims_of(
+    nvml: &Nvml,
+    source: &Device<'_>,
+    destination: &Device<'_>,
+    depth: Depth,
+    nvlink: bool,
+) -> PairClaims {
     let status = |index| reading(source.p2p_status(destination, index).map(letters));
     PairClaims {
         common_ancestor: reading(
@@ -414,8 +437,10 @@ fn claims_of(nvml: &Nvml, source: &Device<'_>, destination: &Device<'_>) -> Pair
         ),
         p2p_read: status(P2pCapabilitiesIndex::Read),
         p2p_write: status(P2pCapabilitiesIndex::Write),
-        p2p_nvlink: status(P2pCapabilitiesIndex::NvLink),
-        p2p_atomics: status(P2pCapabilitiesIndex::Atomics),
+        p2p_nvlink: asked(nvlink, || status(P2pCapabilitiesIndex::NvLink)),
+        p2p_atomics: asked(depth == Depth::Full, || {
+            status(P2pCapabilitiesIndex::Atomics)
+        }),
         // The link lists of the GPUs say this better.
         ..PairClaims::default()
     }

@@ -3,7 +3,7 @@
 
 use super::{
     hwloc,
-    live::{self, Roots},
+    live::{self, Depth, Roots},
     observe::Observer,
     system,
 };
@@ -27,7 +27,7 @@ const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Ask {
-    Collect { root: Option<PathBuf> },
+    Collect { root: Option<PathBuf>, depth: Depth },
     Observe { moment: String, ours: Vec<u32> },
 }
 
@@ -41,7 +41,7 @@ impl Session {
     ///
     /// # Errors
     /// One sentence: the collector could not start, died or did not answer in time.
-    pub fn start(roots: &Roots) -> Result<(Session, Snapshot), String> {
+    pub fn start(roots: &Roots, depth: Depth) -> Result<(Session, Snapshot), String> {
         let environment = [
             (
                 hwloc::COMPONENTS_VARIABLE.to_string(),
@@ -55,6 +55,7 @@ impl Session {
             Child::spawn(&[COLLECTOR.to_string()], &environment).map_err(|e| e.to_string())?;
         let ask = Ask::Collect {
             root: roots.root.clone(),
+            depth,
         };
         child.send(&ask).map_err(|e| e.to_string())?;
         let mut snapshot: Snapshot = child
@@ -69,6 +70,13 @@ impl Session {
         // The collector's environment is partly ours; what counts is what the operator had.
         snapshot.environment = system::own_steering_variables();
         Ok((Session { child: Some(child) }, snapshot))
+    }
+
+    /// Ends the collector without waiting for it: NVML takes milliseconds to let its devices go.
+    pub fn leave(self) {
+        if let Some(child) = self.child {
+            child.abandon();
+        }
     }
 
     /// Looks at the counters of all GPUs; nothing when the observer has gone.
@@ -105,8 +113,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     };
     for line in input.lines() {
         match serde_json::from_str::<Ask>(&line?)? {
-            Ask::Collect { root } => {
-                let (snapshot, opened) = live::collect_and_observe(&Roots { root });
+            Ask::Collect { root, depth } => {
+                let (snapshot, opened) = live::collect_and_observe(&Roots { root }, depth);
                 observer = Some(opened);
                 reply(serde_json::to_string(&snapshot))?;
             }
