@@ -90,7 +90,16 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Reads any file that `map` understands.
 pub(super) fn import_file(path: &PathBuf) -> Result<Snapshot, Stop> {
     let (name, bytes) = read_file(path)?;
+    if let Some(journal) = journal_of(&bytes) {
+        return Ok(journal.head.snapshot);
+    }
     import::read(&name, &bytes).map_err(|error| Stop::usage(error.to_string()))
+}
+
+/// The journal of a run that did not live to write its report, if these bytes are one.
+pub(super) fn journal_of(bytes: &[u8]) -> Option<render::json::Journal> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    render::json::read_journal(text).ok()
 }
 
 /// A whole file, or standard input for `-`, with a bound.

@@ -28,7 +28,7 @@ pub(super) struct Options {
     /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
-    /// Pairs to test, separated by commas: 2>5 for one direction, 2-5 for both. All when not given.
+    /// Pairs to test, separated by commas: '2->5' (quoted) for one direction, 2-5 for both. All when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pairs: Option<Vec<String>>,
     /// Mechanisms to test, separated by commas (`peerproof list` has them). All when not given.
@@ -56,6 +56,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let started_at = jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
+    check_destination(options)?;
     let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -85,13 +86,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
-        verdict: Verdict {
-            grading: Grading::Inconclusive,
-            headline: String::new(),
-            cause: String::new(),
-            next: String::new(),
-            worst_pair: None,
-        },
+        verdict: nothing_yet(),
         timings_ms: results.timings_ms,
         worker_environment: results.worker_environment,
         interrupted: results.interrupted,
@@ -199,6 +194,48 @@ fn probe(
     results
 }
 
+/// The report that a journal still allows: its records, judged now.
+pub(super) fn of_journal(journal: json::Journal) -> Report {
+    let head = journal.head;
+    let mut report = Report {
+        schema_version: SCHEMA_VERSION,
+        tool_version: head.tool_version,
+        kernels_sha256: head.kernels_sha256,
+        authenticity: head.authenticity,
+        started_at: head.started_at,
+        took_ms: 0.0,
+        arguments: head.arguments,
+        tested_gpus: head.tested_gpus,
+        records: journal.records,
+        observations: Vec::new(),
+        selftest: None,
+        coverage: Coverage::default(),
+        findings: Vec::new(),
+        consumers: Vec::new(),
+        recommendations: Vec::new(),
+        verdict: nothing_yet(),
+        timings_ms: Vec::new(),
+        worker_environment: Vec::new(),
+        interrupted: true,
+        snapshot: head.snapshot,
+    };
+    derive(
+        &mut report,
+        &["what the unfinished run had not come to".to_string()],
+    );
+    report
+}
+
+fn nothing_yet() -> Verdict {
+    Verdict {
+        grading: Grading::Inconclusive,
+        headline: String::new(),
+        cause: String::new(),
+        next: String::new(),
+        worst_pair: None,
+    }
+}
+
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
@@ -225,6 +262,35 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     report.recommendations = recommendations;
 }
 
+/// Refuses an `--out` that cannot become a file, before minutes are spent on it.
+fn check_destination(options: &Options) -> Result<(), Stop> {
+    let Some(out) = &options.out else {
+        return Ok(());
+    };
+    let shown = out.display();
+    if out.as_os_str() == "-" {
+        return Err(Stop::usage(
+            "--out: '-' is no file; --json prints the report to standard output",
+        ));
+    }
+    if out.is_dir() {
+        return Err(Stop::usage(format!(
+            "--out: {shown} is a folder; name a file in it"
+        )));
+    }
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(Stop::usage(format!(
+            "--out: there is no folder {}",
+            parent.display()
+        )));
+    }
+    if out.exists() {
+        console::note(&format!("{shown} exists and will be replaced"));
+    }
+    Ok(())
+}
+
 /// Where the report goes.
 fn destination(options: &Options, snapshot: &Snapshot, started_at: &str) -> Option<PathBuf> {
     if options.no_file {
@@ -242,7 +308,20 @@ fn destination(options: &Options, snapshot: &Snapshot, started_at: &str) -> Opti
         .chars()
         .filter(|c| c.is_ascii_alphanumeric())
         .collect();
-    Some(PathBuf::from(format!("peerproof-{host}-{stamp}.json")))
+    // Two runs may start in one second, and nothing that is there is overwritten unasked.
+    let names = (1..1000).map(|n| match n {
+        1 => format!("peerproof-{host}-{stamp}.json"),
+        n => format!("peerproof-{host}-{stamp}-{n}.json"),
+    });
+    names.map(PathBuf::from).find(|path| {
+        let journal = path.with_extension("journal");
+        !path.exists()
+            && match std::fs::File::create_new(&journal) {
+                Ok(_) => true,
+                // Taken by another run; any other error is the unwritable folder's, and is told when it is written.
+                Err(error) => error.kind() != std::io::ErrorKind::AlreadyExists,
+            }
+    })
 }
 
 /// Rows as they come, beside the report to be: what is left of a run that was killed.

@@ -8,7 +8,7 @@ use crate::{
     model::{
         finding::{Consumer, Recommendation},
         pair::GpuIndex,
-        report::Report,
+        report::{Grading, Report},
         snapshot::Authenticity,
     },
     profile::Profiles,
@@ -120,11 +120,17 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             }
         }
     };
+    // A group that must not serve gets no settings, and a script must see that.
+    let code = match recommendation.backend.as_str() {
+        "none" => Grading::Fail.exit_code(),
+        _ => 0,
+    };
     if options.json {
         return console::print(|out| {
             serde_json::to_writer_pretty(&mut *out, &recommendation)?;
             writeln!(out)
-        });
+        })
+        .map(|_| code);
     }
     console::print(|out| {
         render::recommend::write(
@@ -134,6 +140,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             out,
         )
     })
+    .map(|_| code)
 }
 
 /// Puts the question for the group that `--gpus` names, or the first `tp` of `tested`.
@@ -159,6 +166,13 @@ fn ask(
 /// A saved report.
 fn report_file(path: &PathBuf) -> Result<Report, Stop> {
     let (name, bytes) = map::read_file(path)?;
+    if let Some(journal) = map::journal_of(&bytes) {
+        console::note(&format!(
+            "{name} is the journal of an unfinished run: {} records were saved",
+            journal.records.len()
+        ));
+        return Ok(super::qualify::of_journal(journal));
+    }
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Stop::usage(format!("{name}: not a peerproof report: not UTF-8 text")))?;
     render::json::read(text).map_err(|error| Stop::usage(format!("{name}: {error}")))

@@ -248,7 +248,7 @@ impl Kernels {
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().module_unload(self.module);
         }
     }

@@ -68,7 +68,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             // Refused after a sticky error; the process ends soon after.
             let _ = self.context.driver().memory_free(self.region.address);
         }
@@ -104,7 +104,7 @@ impl ImportedMemory {
 
 impl Drop for ImportedMemory {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().ipc_close(self.region.address);
         }
     }
@@ -154,7 +154,7 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().host_free(&mut self.memory);
         }
     }

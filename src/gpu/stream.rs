@@ -122,6 +122,7 @@ impl Stream {
             }
             let waited = start.elapsed();
             if waited > limit {
+                super::HUNG.store(true, std::sync::atomic::Ordering::Relaxed);
                 return Err(WaitError::TimedOut(limit));
             }
             match waited.as_micros() {
@@ -135,7 +136,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().stream_destroy(self.handle);
         }
     }
@@ -169,7 +170,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().event_destroy(self.handle);
         }
     }

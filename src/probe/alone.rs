@@ -188,6 +188,12 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
     conclude_answer(case, result, started)
 }
 
+/// The answer to a case of a GPU that was lost in an earlier one.
+pub fn skipped(case: &Case) -> Answer {
+    let reason = "this GPU hung or faulted in an earlier test of its own".to_string();
+    answer(case, Outcome::NotRun { reason }, None, Instant::now(), true)
+}
+
 fn conclude_answer(case: &Case, result: Result<Found, SeatError>, started: Instant) -> Answer {
     match result {
         Ok((Some(corruption), rate)) => answer(

@@ -174,6 +174,9 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             .as_ref()
             .is_none_or(|only| only.iter().any(|m| m == id))
     };
+    // A GPU is proven alone before its pairs are blamed, whatever mechanism was chosen.
+    let pairs_chosen = mechanism::ROSTER.iter().any(|m| wanted(m.id()));
+    let wanted_alone = |id: &str| wanted(id) || pairs_chosen;
     let wanted_pair = |pair: OrderedPair| {
         selection
             .pairs
@@ -189,7 +192,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         (alone::HOST_READ, big.min(layout.pinned), ATTEMPTS),
         (alone::PINNED, (1 << 20).min(big), ATTEMPTS),
     ] {
-        if !wanted(id) {
+        if !wanted_alone(id) {
             continue;
         }
         let cases = chosen.iter().map(|gpu| {
@@ -204,7 +207,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         });
         plan.alone.extend(cases);
     }
-    if let ([only], true) = (chosen.as_slice(), wanted(alone::IPC_SAME_GPU)) {
+    if let ([only], true) = (chosen.as_slice(), wanted_alone(alone::IPC_SAME_GPU)) {
         let subject = Subject::Gpu(GpuIndex(*only));
         plan.ipc = Some(case(
             subject,
@@ -283,14 +286,22 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         }
     }
     if let Some(only) = &selection.mechanisms {
-        plan.left_out
-            .push(format!("mechanisms other than {}", only.join(", ")));
+        let every = super::supervisor::mechanism_ids();
+        if every.iter().any(|id| !only.iter().any(|m| m == id)) {
+            let mut text = format!("mechanisms other than {}", only.join(", "));
+            if pairs_chosen {
+                text.push_str(" (GPUs alone are tested in any case)");
+            }
+            plan.left_out.push(text);
+        }
     }
     if let Some(only) = &selection.pairs {
-        plan.left_out.push(format!(
-            "{} ordered pairs by --pairs",
-            chosen.len() * chosen.len().saturating_sub(1) - only.len().min(ordered.len())
-        ));
+        let all = chosen.len() * chosen.len().saturating_sub(1);
+        let missing = all - only.len().min(ordered.len());
+        if missing > 0 {
+            plan.left_out
+                .push(format!("{missing} of {all} ordered pairs by --pairs"));
+        }
     }
     if chosen.len() > 1 {
         plan.left_out.push(

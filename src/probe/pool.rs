@@ -172,11 +172,19 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Wall limit of a request: every step of every attempt at its own limit, and some for the worker's arithmetic.
+    /// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and
+    /// time for its arithmetic are enough; this limit is for a worker that is stuck inside the driver.
     pub(super) fn limit(&self, cases: &[Case]) -> Duration {
-        let step =
-            |case: &Case| transfer::limit(case.bytes, self.factor) * (4 * (case.attempts + 1));
-        cases.iter().map(step).max().unwrap_or_default() + Duration::from_secs(5) * self.factor
+        let step = |case: &Case| transfer::limit(case.bytes, self.factor);
+        let longest = cases.iter().map(step).max().unwrap_or_default();
+        // What the cases take on a slow link, attempt by attempt: single-GPU cases run one after the other.
+        let work: f64 = cases
+            .iter()
+            .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
+            .sum();
+        longest * 3
+            + Duration::from_secs_f64(work * f64::from(self.factor))
+            + Duration::from_secs(5) * self.factor
     }
 }
 

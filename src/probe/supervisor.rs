@@ -13,7 +13,7 @@ use crate::{
     child::ReceiveError,
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record, WrongKind},
+        case::{Case, Outcome, PeerAccess, Record, Subject, WrongKind},
         pair::{GpuIndex, OrderedPair},
         report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
@@ -224,7 +224,7 @@ impl Supervisor<'_, '_> {
             .find(|gpu| case.subject.touches(GpuIndex(**gpu)))
         {
             return not_run(format!(
-                "GPU{gpu} is quarantined: it did not come back after a hang"
+                "GPU{gpu} is quarantined: it hung or was lost, so nothing that it touches would prove anything"
             ));
         }
         let pair = case.subject.pair()?;
@@ -528,8 +528,18 @@ impl Supervisor<'_, '_> {
 
     /// Keeps what an answer given alone means for later cases of its pair and mechanism.
     fn remember(&mut self, case: &Case, answer: &Answer) {
-        let Some(pair) = case.subject.pair() else {
-            return;
+        let pair = match case.subject {
+            Subject::Pair(pair) => pair,
+            // A GPU that hangs or dies alone is the finding: its pairs are not tried, and not blamed.
+            Subject::Gpu(gpu) => {
+                if matches!(
+                    answer.outcome,
+                    Outcome::TimedOut { .. } | Outcome::Died { .. }
+                ) {
+                    self.pool.quarantined.insert(gpu.0);
+                }
+                return;
+            }
         };
         let key = (pair, case.mechanism.clone());
         match &answer.outcome {

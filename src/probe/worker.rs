@@ -330,8 +330,15 @@ impl Worker {
                 let setting = &setting;
                 if !own.is_empty() {
                     scope.spawn(move || {
-                        own.iter()
-                            .for_each(|case| emit(alone::run(setting, seat, case)))
+                        let mut lost = false;
+                        for case in own {
+                            let answer = match lost {
+                                true => alone::skipped(case),
+                                false => alone::run(setting, seat, case),
+                            };
+                            lost |= answer.retire;
+                            emit(answer);
+                        }
                     });
                 }
             }

@@ -307,10 +307,18 @@ fn summary(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         Tone::Strong,
         "FlashInfer label  ",
         Tone::Plain,
-        &format!(
-            "{} (FlashInfer looks at PCIe ancestry only, not at NVLink)",
-            topology.flashinfer_label
-        ),
+        &match topology.pairs.iter().any(|(_, path)| path.pcie.is_some()) {
+            true => format!(
+                "{} (FlashInfer looks at PCIe ancestry only, not at NVLink)",
+                topology.flashinfer_label
+            ),
+            false if snapshot.gpus.len() < 2 => format!(
+                "{} (what FlashInfer says where no pair shares a switch)",
+                topology.flashinfer_label
+            ),
+            false => "not known: it follows from PCIe ancestry, which this input does not tell"
+                .to_string(),
+        },
     )?;
     let mut label = "islands           ";
     for island in &topology.islands {
