@@ -109,15 +109,13 @@ fn simulated_is_said_everywhere_and_nothing_clears_it() {
 
 #[test]
 fn a_folder_that_cannot_be_written_changes_neither_verdict_nor_exit_code() {
-    let folder = tempfile::tempdir().unwrap();
-    // A file where the folder should be: unwritable for root, too.
-    let file = folder.path().join("file");
-    std::fs::write(&file, "").unwrap();
+    // A folder in which not even root can make a file.
+    let file = Path::new("/proc/report.json");
     for (host, code) in [
         (Host::new("opaque-vm"), 0),
         (Host::new("opaque-vm").fault("0>1:ce_push=zeroed"), 2),
     ] {
-        let run = crate::host::run(qualify(&host, &file.join("report.json"), SHORT));
+        let run = crate::host::run(qualify(&host, file, SHORT));
         assert_eq!(run.code, Some(code), "{}\n{}", run.stdout, run.stderr);
         assert!(
             run.stderr.contains("no report file") && run.stderr.contains("report.json"),
@@ -125,6 +123,22 @@ fn a_folder_that_cannot_be_written_changes_neither_verdict_nor_exit_code() {
             run.stderr
         );
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    }
+}
+
+/// What can be seen before the run is refused before the run.
+#[test]
+fn an_out_that_can_be_no_file_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::new("opaque-vm");
+    for out in [
+        folder.path().join("missing/report.json"),
+        folder.path().to_path_buf(),
+    ] {
+        let run = crate::host::run(qualify(&host, &out, SHORT));
+        assert_eq!(run.code, Some(64), "{}", run.stderr);
+        assert!(run.stderr.contains("--out"), "{}", run.stderr);
+        assert_eq!(run.stdout, "");
     }
 }
 
@@ -179,8 +193,8 @@ fn ctrl_c_ends_in_a_report_of_what_was_done_and_leaves_nothing_behind() {
         if let Some(fault) = fault {
             host = host.fault(fault);
         }
-        // 56 claims, then some cases of ce-push.
-        let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 70);
+        // 32 cases of GPUs alone, 56 claims, then some cases of ce-push.
+        let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 120);
         assert_eq!(
             names(folder.path()),
             ["report.journal"],
