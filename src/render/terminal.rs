@@ -285,7 +285,12 @@ fn recommendations(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     page.heading("Launch settings")?;
     for one in &report.recommendations {
         let label = format!("  {}  ", cut(&one.engine, 16));
-        page.labelled(Tone::Strong, &label, Tone::Plain, &one.backend_name)?;
+        let (mark, words) = if recommend::must_not_serve(one) {
+            (Tone::Bad, Tone::Bad)
+        } else {
+            (Tone::Strong, Tone::Plain)
+        };
+        page.labelled(mark, &label, words, &one.backend_name)?;
         let indent = " ".repeat(label.chars().count());
         let settings = recommend::in_one_line(one);
         if !settings.is_empty() {
