@@ -104,6 +104,36 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
+    /// Pairs between which something was tried: a claim that was read is not among it.
+    pub fn pairs_moved(&self) -> BTreeSet<OrderedPair> {
+        self.records
+            .iter()
+            .filter(|r| r.case.rung > Rung::Advertised && r.outcome.ran())
+            .filter_map(|r| r.case.subject.pair())
+            .collect()
+    }
+
+    /// Peer access that the driver was asked for and refused: accessor, owner, and the driver's answer. Access is granted
+    /// by direction: a pull or load of a pair needs that of its destination to its source.
+    pub fn peer_refusals(&self) -> impl Iterator<Item = (OrderedPair, String)> {
+        self.records.iter().filter_map(|r| {
+            let pair = r.case.subject.pair()?;
+            let Outcome::Refused { api, code, name } = &r.outcome else {
+                return None;
+            };
+            if r.case.rung < Rung::Copied && api != "cuCtxEnablePeerAccess" {
+                return None;
+            }
+            let by_destination = matches!(r.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let accessor = if by_destination {
+                pair.reversed()
+            } else {
+                pair
+            };
+            Some((accessor, format!("{code} {name}")))
+        })
+    }
+
     /// GPUs by position.
     pub fn gpus(&self) -> impl Iterator<Item = (GpuIndex, &'a Gpu)> {
         self.snapshot
