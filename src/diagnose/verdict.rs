@@ -220,6 +220,7 @@ fn failed(
                 Confidence::Established => f.fix.first().cloned(),
                 _ => f.next_test.clone(),
             })
+            .map(|test| for_headline(test, worst))
             .or_else(|| {
                 findings
                     .iter()
@@ -229,6 +230,23 @@ fn failed(
             .unwrap_or_else(again),
         worst_pair: pair,
     }
+}
+
+/// A command that runs pairs again, of a cause that may hold many, turned to the pair and mechanism of the headline.
+fn for_headline(test: String, worst: &Record) -> String {
+    let (Some(pair), Some((start, list))) =
+        (worst.case.subject.pair(), test.split_once(" --mechanism "))
+    else {
+        return test;
+    };
+    if !start.starts_with("peerproof qualify --pairs ") || list.contains(' ') {
+        return test;
+    }
+    let mut mechanisms: Vec<&str> = list.split(',').collect();
+    if !mechanisms.contains(&worst.case.mechanism.as_str()) {
+        mechanisms.push(&worst.case.mechanism);
+    }
+    requalify(&[pair], &mechanisms)
 }
 
 /// Whether two records fail in the same manner.

@@ -343,3 +343,24 @@ fn a_claim_that_was_read_is_no_pair_that_was_tried() {
     );
     assert_eq!(verdict.next, "peerproof qualify");
 }
+
+#[test]
+fn the_next_command_tests_the_pair_and_mechanism_of_the_headline() {
+    let mut host = Host::root_complex(2);
+    host.guest();
+    host.all_intact();
+    for p in [pair(0, 1), pair(1, 0)] {
+        host.set_wrong(p, "ce-push", WrongKind::Mirrored);
+    }
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.cause.contains("hypervisor-no-peer-delivery"),
+        "{}",
+        verdict.cause
+    );
+    assert!(
+        verdict.next.ends_with("sm-store,ce-push"),
+        "{}",
+        verdict.next
+    );
+}
