@@ -2,7 +2,7 @@
 
 use super::request::{AdviseError, Request};
 use crate::{
-    diagnose::{Evidence, PeerClaim, rung_reached},
+    diagnose::{Evidence, PeerClaim, involves_host, rung_reached},
     model::{
         case::{Record, Rung},
         pair::{GpuIndex, OrderedPair},
@@ -154,8 +154,12 @@ fn unfit(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Option<Strin
         .map(|gpu| {
             let failed = e
                 .of_gpu(gpu)
-                .find(|r| r.case.rung == Rung::Alone && r.outcome.is_failure());
+                .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
+                .min_by_key(|r| involves_host(r));
             match failed {
+                Some(record) if involves_host(record) => {
+                    format!("the host path failed: {}", told(record))
+                }
                 Some(record) => format!("GPU{gpu} fails by itself: {}", told(record)),
                 None => format!("GPU{gpu} reported errors after which it is not to be trusted"),
             }

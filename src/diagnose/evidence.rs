@@ -67,6 +67,18 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
     }
 }
 
+/// Whether a GPU's failing case by itself involves the host: a copy to or from it, or memory that the GPU's own kernel found
+/// right and only the host's copy of it wrong. Link, slot and host memory are as suspect as the GPU.
+pub(crate) fn involves_host(record: &Record) -> bool {
+    matches!(
+        record.case.mechanism.as_str(),
+        "host-write" | "host-read" | "pinned-host"
+    ) || record
+        .outcome
+        .corruption()
+        .is_some_and(|c| c.owner_views_agree == Some(false) && c.wrong_units == 0)
+}
+
 impl<'a> Evidence<'a> {
     /// Records of `pair`, in order.
     pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
