@@ -87,12 +87,13 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     }
     let verdict = &report.verdict;
     let word = verdict.grading.word();
-    let width = word.len().max(5) + 2;
+    let second = second_line(verdict.grading);
+    let width = word.len().max(second.len()) + 2;
     let tone = tone_of(verdict.grading);
     page.labelled(tone, &pad(word, width), Tone::Strong, &verdict.headline)?;
     page.labelled(
         Tone::Plain,
-        &pad("cause", width),
+        &pad(second, width),
         Tone::Plain,
         &verdict.cause,
     )?;
@@ -103,6 +104,15 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         Tone::Faint,
         &host_line(report),
     )
+}
+
+/// What the verdict's second line is: a host that passed has no cause of anything.
+fn second_line(grading: Grading) -> &'static str {
+    match grading {
+        Grading::Pass => "limits",
+        Grading::Inconclusive => "why",
+        Grading::Warn | Grading::Fail => "cause",
+    }
 }
 
 fn host_line(report: &Report) -> String {
