@@ -17,12 +17,9 @@ pub(super) fn warn(
 ) {
     let mut say = Vec::new();
     match &group.peers {
-        Peers::Failed(seen) => {
-            say.push(format!("peers of this group are not to be used: {seen}. NCCL_P2P_DISABLE=1 alone is not enough; the settings belong together"));
-            if group.host_path_broken {
-                say.push("do not serve on this group: bytes are wrong through the host or on a GPU by itself, and no backend avoids that".to_string());
-            }
-        }
+        // The headline says it, and there are no settings to explain.
+        _ if group.unfit.is_some() => {}
+        Peers::Failed(seen) => say.push(format!("peers of this group are not to be used: {seen}. NCCL_P2P_DISABLE=1 alone is not enough; the settings belong together")),
         Peers::Unproven(missing) => say.push(format!(
             "peers are unproven ({missing}), so this keeps to the host path, the slow and safe one; run 'peerproof qualify' and ask again with '--from REPORT'"
         )),

@@ -68,6 +68,15 @@ pub fn recommend(
         refused: Vec::new(),
         caveats: shape.map(|s| s.caveats).unwrap_or_default(),
     };
+    if let Some(why) = &group.unfit {
+        // Nothing to paste: whatever is launched here reads wrong bytes.
+        answer.backend = "none".to_string();
+        answer.backend_name = format!("do not serve on this group: {why}");
+        let every = engine.backends.iter();
+        answer.refused = every.map(|b| (b.id.clone(), why.clone())).collect();
+        caveats::warn(engine, evidence, &group, &mut answer);
+        return Ok(answer);
+    }
     place(engine, request, &group, &mut answer);
     if group.world() == 1 {
         answer.backend = "none".to_string();

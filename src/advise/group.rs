@@ -2,9 +2,9 @@
 
 use super::request::{AdviseError, Request};
 use crate::{
-    diagnose::{ControlArm, Evidence, PeerClaim, rung_reached},
+    diagnose::{Evidence, PeerClaim, involves_host, rung_reached},
     model::{
-        case::Rung,
+        case::{Record, Rung},
         pair::{GpuIndex, OrderedPair},
         topology::{FabricClass, PathType},
     },
@@ -13,7 +13,7 @@ use crate::{
 /// What may be built upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peers {
-    /// Wrong data, faults or hangs on a pair, or a GPU that fails by itself: what was seen.
+    /// Wrong data, faults or hangs of a peer mechanism (rung 2 and up): what was seen.
     Failed(String),
     /// No peer access on some pair: which, and who says so.
     Refused(String),
@@ -29,8 +29,9 @@ pub(crate) struct Group {
     pub(crate) gpus: Vec<GpuIndex>,
     pub(crate) pairs: Vec<OrderedPair>,
     pub(crate) peers: Peers,
-    /// Copies through the host are wrong as well: no backend is safe.
-    pub(crate) host_path_broken: bool,
+    /// Why nothing may be served here: bytes through the host, or a GPU by itself, are not right, and no backend avoids
+    /// either.
+    pub(crate) unfit: Option<String>,
     pub(crate) fabric: FabricClass,
     /// NVLink on every pair; `None` when the sources would not have shown it.
     pub(crate) full_nvlink: Option<bool>,
@@ -70,7 +71,7 @@ impl Group {
                 gpus,
                 pairs: Vec::new(),
                 peers: Peers::Unproven("no host was looked at".to_string()),
-                host_path_broken: false,
+                unfit: None,
                 fabric: FabricClass::Unknown,
                 full_nvlink: None,
                 crosses_root: false,
@@ -88,7 +89,7 @@ impl Group {
             .flat_map(|s| gpus.iter().filter_map(|d| OrderedPair::new(s.0, d.0)))
             .collect();
         let full_nvlink = full_nvlink(e, &pairs);
-        let peers = peers(e, &gpus, &pairs);
+        let peers = peers(e, &pairs);
         let geforce = gpus.iter().any(|g| {
             e.snapshot
                 .gpu(*g)
@@ -100,12 +101,7 @@ impl Group {
             patched: geforce
                 && full_nvlink != Some(true)
                 && matches!(peers, Peers::Proven(_) | Peers::Unproven(_)),
-            host_path_broken: pairs.iter().any(|p| {
-                matches!(
-                    e.control_arm(*p),
-                    ControlArm::BounceWrong | ControlArm::DriverStagedWrong
-                )
-            }) || e.condemned_gpus().iter().any(|g| gpus.contains(g)),
+            unfit: unfit(e, &gpus, &pairs),
             fabric: fabric(e, &pairs),
             crosses_root: pairs
                 .iter()
@@ -139,22 +135,51 @@ impl Group {
     }
 }
 
-fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
-    if let Some(gpu) = e.condemned_gpus().iter().find(|g| gpus.contains(g)) {
-        return Peers::Failed(format!("GPU{gpu} fails by itself"));
-    }
+/// "record 19: 0->1 staged was zeroed".
+fn told(record: &Record) -> String {
+    format!(
+        "record {}: {} {} was {}",
+        record.case.id,
+        record.case.subject,
+        record.case.mechanism,
+        record.outcome.word()
+    )
+}
+
+fn unfit(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Option<String> {
+    let own = e
+        .condemned_gpus()
+        .into_iter()
+        .find(|g| gpus.contains(g))
+        .map(|gpu| {
+            let failed = e
+                .of_gpu(gpu)
+                .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
+                .min_by_key(|r| involves_host(r));
+            match failed {
+                Some(record) if involves_host(record) => {
+                    format!("the host path failed: {}", told(record))
+                }
+                Some(record) => format!("GPU{gpu} fails by itself: {}", told(record)),
+                None => format!("GPU{gpu} reported errors after which it is not to be trusted"),
+            }
+        });
+    own.or_else(|| {
+        pairs
+            .iter()
+            .flat_map(|p| e.of_pair(*p))
+            .find(|r| r.case.rung == Rung::Staged && r.outcome.is_failure())
+            .map(|record| format!("the host path failed: {}", told(record)))
+    })
+}
+
+fn peers(e: &Evidence, pairs: &[OrderedPair]) -> Peers {
     let failed = pairs
         .iter()
         .flat_map(|p| e.of_pair(*p))
-        .find(|r| r.outcome.is_failure() && r.case.rung > Rung::Advertised);
+        .find(|r| r.outcome.is_failure() && r.case.rung >= Rung::Copied);
     if let Some(record) = failed {
-        return Peers::Failed(format!(
-            "record {}: {} {} was {}",
-            record.case.id,
-            record.case.subject,
-            record.case.mechanism,
-            record.outcome.word()
-        ));
+        return Peers::Failed(told(record));
     }
     for pair in pairs {
         if let PeerClaim::Refused(status) = e.claim(*pair) {

@@ -408,6 +408,28 @@ mod tests {
     }
 
     #[test]
+    fn vllm_knows_its_methods_and_refuses_others() {
+        let profiles = Profiles::embedded().unwrap();
+        let vllm = profiles.engine("vllm").unwrap();
+        let ask = |spec: &str| {
+            let request = Request {
+                spec: Some(spec.into()),
+                draft_tokens: Some(5),
+                ..Request::default()
+            };
+            rows_per_request(vllm, &request)
+        };
+        for method in ["eagle3", "mtp", "ngram", "deepseek_mtp", "DFLASH"] {
+            assert_eq!(ask(method).unwrap().0, 6, "{method}");
+        }
+        let said = ask("WISH").unwrap_err().to_string();
+        assert!(
+            said.contains("of vLLM (known: EAGLE, EAGLE3, MTP"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn captures_are_whole_requests_up_to_the_batch() {
         assert_eq!(capture_sizes(32, 6), [6, 12, 24, 48, 96, 192]);
         assert_eq!(capture_sizes(6, 2), [2, 4, 8, 12]);

@@ -327,3 +327,55 @@ fn profiles_name_consumers_that_exist() {
         }
     }
 }
+
+#[test]
+fn a_broken_host_path_or_gpu_gets_no_settings_and_is_blamed_for_itself() {
+    let mut staged = Host::root_complex(2);
+    staged.all_intact();
+    staged.set_wrong(pair(0, 1), "staged", WrongKind::Zeroed);
+    let mut bounce = Host::root_complex(2);
+    bounce.direct_wrong(WrongKind::Zeroed, |_| true);
+    bounce.set_wrong(pair(1, 0), "bounce", WrongKind::Flipped);
+    let mut memory = Host::root_complex(2);
+    memory.all_intact();
+    memory.put(
+        Subject::Gpu(GpuIndex(1)),
+        "memory",
+        Rung::Alone,
+        crate::diagnose::sample::wrong(WrongKind::Flipped),
+    );
+    for (host, why) in [
+        (staged, "the host path failed: record "),
+        (bounce, "the host path failed: record "),
+        (memory, "GPU1 fails by itself: record "),
+    ] {
+        for engine in ["vllm", "sglang"] {
+            let answer = ask(&host, &request(engine, 2));
+            assert_eq!(answer.backend, "none");
+            let headline = format!("do not serve on this group: {why}");
+            assert!(
+                answer.backend_name.starts_with(&headline),
+                "{}",
+                answer.backend_name
+            );
+            let settings = answer.flags.len() + answer.environment.len() + answer.unset.len();
+            assert_eq!(settings, 0);
+            assert!(answer.sizing.is_some());
+            assert!(answer.refused.iter().all(|(_, r)| r.starts_with(why)));
+        }
+    }
+}
+
+#[test]
+fn one_condemned_gpu_is_no_group_of_one() {
+    let mut host = Host::root_complex(1);
+    host.put(
+        Subject::Gpu(GpuIndex(0)),
+        "memory",
+        Rung::Alone,
+        crate::diagnose::sample::wrong(WrongKind::Flipped),
+    );
+    let answer = ask(&host, &request("vllm", 1));
+    assert!(answer.flags.is_empty());
+    assert!(answer.backend_name.starts_with("do not serve"));
+}

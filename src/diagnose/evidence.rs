@@ -67,6 +67,18 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
     }
 }
 
+/// Whether a GPU's failing case by itself involves the host: a copy to or from it, or memory that the GPU's own kernel found
+/// right and only the host's copy of it wrong. Link, slot and host memory are as suspect as the GPU.
+pub(crate) fn involves_host(record: &Record) -> bool {
+    matches!(
+        record.case.mechanism.as_str(),
+        "host-write" | "host-read" | "pinned-host"
+    ) || record
+        .outcome
+        .corruption()
+        .is_some_and(|c| c.owner_views_agree == Some(false) && c.wrong_units == 0)
+}
+
 impl<'a> Evidence<'a> {
     /// Records of `pair`, in order.
     pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
@@ -102,6 +114,36 @@ impl<'a> Evidence<'a> {
             .filter(|r| r.outcome.ran())
             .filter_map(|r| r.case.subject.pair())
             .collect()
+    }
+
+    /// Pairs between which something was tried: a claim that was read is not among it.
+    pub fn pairs_moved(&self) -> BTreeSet<OrderedPair> {
+        self.records
+            .iter()
+            .filter(|r| r.case.rung > Rung::Advertised && r.outcome.ran())
+            .filter_map(|r| r.case.subject.pair())
+            .collect()
+    }
+
+    /// Peer access that the driver was asked for and refused: accessor, owner, and the driver's answer. Access is granted
+    /// by direction: a pull or load of a pair needs that of its destination to its source.
+    pub fn peer_refusals(&self) -> impl Iterator<Item = (OrderedPair, String)> {
+        self.records.iter().filter_map(|r| {
+            let pair = r.case.subject.pair()?;
+            let Outcome::Refused { api, code, name } = &r.outcome else {
+                return None;
+            };
+            if r.case.rung < Rung::Copied && api != "cuCtxEnablePeerAccess" {
+                return None;
+            }
+            let by_destination = matches!(r.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let accessor = if by_destination {
+                pair.reversed()
+            } else {
+                pair
+            };
+            Some((accessor, format!("{code} {name}")))
+        })
     }
 
     /// GPUs by position.

@@ -13,7 +13,7 @@ pub(crate) enum RungState {
     Intact,
     /// At least one counts against the host.
     Failed,
-    /// The driver said a clean no, or nothing of it exists here.
+    /// The driver said a clean no to some of it, or nothing of it exists here.
     Absent,
     /// Not tried, or not all of it.
     Untested,
@@ -21,16 +21,20 @@ pub(crate) enum RungState {
 
 pub(crate) fn rung_state(evidence: &Evidence, pair: OrderedPair, rung: Rung) -> RungState {
     let mut seen = (0u32, 0u32, 0u32);
+    let mut refused = false;
     for record in evidence.of_pair(pair).filter(|r| r.case.rung == rung) {
         match &record.outcome {
             outcome if outcome.is_failure() => return RungState::Failed,
             Outcome::Intact => seen.0 += 1,
-            Outcome::Refused { .. } | Outcome::NotApplicable { .. } => seen.1 += 1,
+            Outcome::Refused { .. } => refused = true,
+            Outcome::NotApplicable { .. } => seen.1 += 1,
             _ => seen.2 += 1,
         }
     }
     match seen {
         (_, _, missing) if missing > 0 => RungState::Untested,
+        // A clean no beside intact cases: the rung is not the pair's.
+        _ if refused => RungState::Absent,
         (intact, _, _) if intact > 0 => RungState::Intact,
         (_, absent, _) if absent > 0 => RungState::Absent,
         _ => RungState::Untested,

@@ -14,6 +14,7 @@ mod weigh;
 pub use cause::ROSTER;
 pub use consumers::consumers;
 pub use coverage::coverage;
+pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use verdict::verdict;

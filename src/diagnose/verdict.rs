@@ -37,29 +37,35 @@ pub fn verdict(
     if let Some(verdict) = inconclusive(evidence, coverage, selftest) {
         return verdict;
     }
+    let contradicted: BTreeMap<OrderedPair, String> = evidence
+        .peer_refusals()
+        .filter(|(accessor, _)| evidence.claim(*accessor) == PeerClaim::Ok)
+        .collect();
+    if let Some((first, words)) = contradicted.first_key_value() {
+        let pairs: Vec<OrderedPair> = contradicted.keys().copied().collect();
+        let policy = held.iter().find(|f| f.cause == "driver-policy");
+        let proven = lowest_rung(evidence)
+            .map(|rung| format!("proven up to rung {rung}; "))
+            .unwrap_or_default();
+        return Verdict {
+            grading: Grading::Warn,
+            headline: format!(
+                "data is right in what ran; {proven}peer access {} refused ({words})",
+                name_pairs(&pairs)
+            ),
+            cause: policy.map_or_else(
+                || "the driver's claim and its answer differ".to_string(),
+                |f| cause_line(f),
+            ),
+            next: "nvidia-smi topo -p2p w".to_string(),
+            worst_pair: Some(*first),
+        };
+    }
     if worst_severity == Some(Severity::Warning)
         && let Some(finding) = held.iter().find(|f| f.severity == Severity::Warning)
     {
         let headline = format!("data is right ({}); {}", passed(evidence), finding.title);
         return from_finding(Grading::Warn, &headline, finding);
-    }
-    let contradicted: Vec<OrderedPair> = evidence
-        .pairs()
-        .into_iter()
-        .filter(|p| evidence.claim(*p) == PeerClaim::Ok && evidence.refused(*p).is_some())
-        .collect();
-    if !contradicted.is_empty() {
-        return Verdict {
-            grading: Grading::Warn,
-            headline: format!(
-                "data is right ({}); peer access is advertised and refused on {}",
-                passed(evidence),
-                name_pairs(&contradicted)
-            ),
-            cause: "the driver's claim and its answer differ".to_string(),
-            next: "nvidia-smi topo -p2p w".to_string(),
-            worst_pair: contradicted.first().copied(),
-        };
     }
     let at_odds: Vec<(OrderedPair, &str)> = evidence
         .records
@@ -146,16 +152,21 @@ fn failed(
         worst.case.mechanism,
         describe(&worst.outcome)
     );
+    let counted = same_fault(e, worst);
     if let Some(pair) = pair {
-        let failing: BTreeSet<OrderedPair> =
-            e.failures().filter_map(|r| r.case.subject.pair()).collect();
         headline.push_str(&format!(
             "; {} of {} pairs",
-            failing.len(),
-            e.pairs_tried().len()
+            counted.len(),
+            e.pairs_moved().len()
         ));
+        let all_intact = counted
+            .iter()
+            .all(|p| e.control_arm(*p) == ControlArm::Intact);
         headline.push_str(match e.control_arm(pair) {
-            ControlArm::Intact => "; staged copies intact",
+            // The headline itself is about a copy through the host.
+            _ if worst.case.rung == Rung::Staged => "",
+            ControlArm::Intact if all_intact => "; staged copies intact",
+            ControlArm::Intact => "; staged copies of this pair intact, not of all",
             ControlArm::DriverStagedWrong => "; the driver's staged copies wrong too",
             ControlArm::BounceWrong => "; copies through the host wrong too",
             ControlArm::NotRun => "; copies through the host not tried",
@@ -164,13 +175,24 @@ fn failed(
             headline.push_str("; contradicts the driver's claim that P2P is OK");
         }
     }
-    let blamed = held
-        .iter()
-        .find(|f| f.severity == Severity::Critical && concerns(f, worst))
-        .or_else(|| held.iter().find(|f| f.severity == Severity::Critical));
-    let mut cause = match blamed {
-        Some(finding) => cause_line(finding),
-        None => no_cause(findings, worst),
+    match other_faults(e, worst, &counted) {
+        0 => {}
+        1 => headline.push_str("; and 1 more pair or mechanism fails otherwise (see below)"),
+        n => headline.push_str(&format!(
+            "; and {n} more pairs or mechanisms fail otherwise (see below)"
+        )),
+    }
+    let critical = || held.iter().filter(|f| f.severity == Severity::Critical);
+    let blamed = critical().find(|f| concerns(f, worst));
+    let mut cause = match (blamed, critical().next()) {
+        (Some(finding), _) => cause_line(finding),
+        (None, None) => no_cause(findings, worst),
+        (None, Some(other)) => format!(
+            "{}; found elsewhere: {} ({})",
+            no_cause(findings, worst),
+            other.title,
+            other.cause
+        ),
     };
     let vetoed: Vec<&str> = consumers
         .iter()
@@ -198,10 +220,11 @@ fn failed(
                 Confidence::Established => f.fix.first().cloned(),
                 _ => f.next_test.clone(),
             })
+            .map(|test| for_headline(test, worst))
             .or_else(|| {
                 findings
                     .iter()
-                    .filter(|f| f.judgement == Judgement::CannotTell && concerns(f, worst))
+                    .filter(|f| f.judgement == Judgement::CannotTell && names(f, worst))
                     .find_map(|f| f.next_test.clone())
             })
             .unwrap_or_else(again),
@@ -209,7 +232,74 @@ fn failed(
     }
 }
 
+/// A command that runs pairs again, of a cause that may hold many, turned to the pair and mechanism of the headline.
+fn for_headline(test: String, worst: &Record) -> String {
+    let (Some(pair), Some((start, list))) =
+        (worst.case.subject.pair(), test.split_once(" --mechanism "))
+    else {
+        return test;
+    };
+    if !start.starts_with("peerproof qualify --pairs ") || list.contains(' ') {
+        return test;
+    }
+    let mut mechanisms: Vec<&str> = list.split(',').collect();
+    if !mechanisms.contains(&worst.case.mechanism.as_str()) {
+        mechanisms.push(&worst.case.mechanism);
+    }
+    requalify(&[pair], &mechanisms)
+}
+
+/// Whether two records fail in the same manner.
+fn same_kind(one: &Outcome, other: &Outcome) -> bool {
+    match (one.corruption(), other.corruption()) {
+        (Some(one), Some(other)) => one.kind == other.kind,
+        _ => std::mem::discriminant(one) == std::mem::discriminant(other),
+    }
+}
+
+/// Pairs that fail by the mechanism and in the manner of `worst`.
+fn same_fault(e: &Evidence, worst: &Record) -> BTreeSet<OrderedPair> {
+    e.failures()
+        .filter(|r| r.case.mechanism == worst.case.mechanism)
+        .filter(|r| same_kind(&r.outcome, &worst.outcome))
+        .filter_map(|r| r.case.subject.pair())
+        .collect()
+}
+
+/// How many further pairs and mechanisms fail in a way that the headline does not tell. The same kind of wrong by another
+/// direct mechanism of a counted pair is the same fault; so is what touches a GPU that fails alone.
+fn other_faults(e: &Evidence, worst: &Record, counted: &BTreeSet<OrderedPair>) -> usize {
+    let told = |r: &Record| match (worst.case.subject, r.case.subject) {
+        (Subject::Gpu(gpu), subject) => subject.touches(gpu),
+        (Subject::Pair(_), Subject::Gpu(_)) => false,
+        (Subject::Pair(_), Subject::Pair(p)) => {
+            let direct = |r: &Record| r.case.rung >= Rung::Copied;
+            counted.contains(&p)
+                && (r.case.mechanism == worst.case.mechanism
+                    || (same_kind(&r.outcome, &worst.outcome) && direct(r) == direct(worst)))
+        }
+    };
+    e.failures()
+        .filter(|r| !told(r))
+        .map(|r| (r.case.subject, r.case.mechanism.as_str()))
+        .collect::<BTreeSet<_>>()
+        .len()
+}
+
+/// Whether a finding is about what the record is about. A finding that names nothing is about the whole host.
 fn concerns(finding: &Finding, record: &Record) -> bool {
+    if finding.pairs.is_empty() && finding.gpus.is_empty() {
+        return true;
+    }
+    match record.case.subject {
+        Subject::Pair(p) if finding.pairs.is_empty() => finding.gpus.iter().any(|g| p.touches(*g)),
+        Subject::Pair(p) => finding.pairs.contains(&p),
+        Subject::Gpu(g) => finding.gpus.contains(&g),
+    }
+}
+
+/// Whether a finding names what the record is about.
+fn names(finding: &Finding, record: &Record) -> bool {
     match record.case.subject {
         Subject::Pair(p) => finding.pairs.contains(&p),
         Subject::Gpu(g) => finding.gpus.contains(&g),
@@ -262,11 +352,18 @@ fn cause_line(finding: &Finding) -> String {
 fn no_cause(findings: &[Finding], worst: &Record) -> String {
     let open: Vec<String> = findings
         .iter()
-        .filter(|f| f.judgement == Judgement::CannotTell && concerns(f, worst))
+        .filter(|f| f.judgement == Judgement::CannotTell && names(f, worst))
         .map(|f| format!("{} cannot tell: {}", f.cause, f.because))
         .collect();
-    if open.is_empty() {
+    let against: Vec<&str> = findings
+        .iter()
+        .filter(|f| f.judgement == Judgement::Cleared && names(f, worst))
+        .map(|f| f.because.as_str())
+        .collect();
+    if open.is_empty() && against.is_empty() {
         "no known cause fits what was seen".to_string()
+    } else if open.is_empty() {
+        format!("no known cause fits; {}", against.join("; "))
     } else {
         format!("cause not found: {}", open.join("; "))
     }
@@ -380,35 +477,48 @@ fn gap_words(coverage: &Coverage) -> Option<String> {
 
 /// What was right, in a few words.
 fn passed(e: &Evidence) -> String {
-    let pairs = e.pairs_tried();
+    let pairs = e.pairs_moved();
     if pairs.is_empty() {
         let gpus = e
             .gpus()
             .filter(|(g, _)| e.of_gpu(*g).any(|r| r.outcome.is_intact()))
             .count();
         return match gpus {
+            0 => "no data was moved".to_string(),
             1 => "1 GPU right by itself".to_string(),
             n => format!("{n} GPUs right by themselves"),
         };
     }
-    let lowest = pairs
-        .iter()
-        .map(|p| rung_reached(e, *p))
-        .min()
-        .flatten()
-        .filter(|r| *r > Rung::Advertised);
-    match lowest {
+    match lowest_rung(e) {
         Some(rung) => format!(
             "{} of {} ordered pairs intact up to rung {rung}",
             pairs.len(),
             pairs.len()
         ),
-        None => format!(
-            "{} ordered {} right in what was tried",
-            pairs.len(),
-            if pairs.len() == 1 { "pair" } else { "pairs" }
-        ),
+        None => {
+            let right = pairs
+                .iter()
+                .filter(|p| {
+                    e.of_pair(**p)
+                        .any(|r| r.case.rung > Rung::Advertised && r.outcome.is_intact())
+                })
+                .count();
+            format!(
+                "{right} ordered {} right in what was tried",
+                if right == 1 { "pair" } else { "pairs" }
+            )
+        }
     }
+}
+
+/// The rung that every pair between which data was moved reached, above the claims.
+fn lowest_rung(e: &Evidence) -> Option<Rung> {
+    e.pairs_moved()
+        .iter()
+        .map(|p| rung_reached(e, *p))
+        .min()
+        .flatten()
+        .filter(|r| *r > Rung::Advertised)
 }
 
 /// Whether something was left out by the operator's own words, and not by this version or this host.
@@ -439,6 +549,7 @@ fn pass(
         })
         .collect();
     let count = tried.len();
+    let untried = e.pairs_moved().is_empty();
     let mut headline = passed(e);
     if coverage.left_out.iter().any(|what| is_choice(what)) {
         headline.push_str("; only what was chosen was tested");
@@ -449,8 +560,10 @@ fn pass(
         .collect();
     if e.snapshot.gpus.len() == 1 {
         headline.push_str("; with one GPU there are no pairs");
-    } else if e.pairs_tried().is_empty() {
+    } else if count < 2 {
         headline.push_str("; no pair was chosen");
+    } else if untried {
+        headline.push_str("; no pair was tried");
     } else if without.len() == count * (count - 1) {
         let status = without.first().map(|p| e.claim(*p));
         headline.push_str(&match status {
@@ -491,7 +604,11 @@ fn pass(
         } else {
             limits.join("; ")
         },
-        next: format!("peerproof recommend --engine vllm --model MODEL --tp {count} --batch 32"),
+        next: if untried && count > 1 {
+            "peerproof qualify".to_string()
+        } else {
+            format!("peerproof recommend --engine vllm --model MODEL --tp {count} --batch 32")
+        },
         worst_pair: None,
     }
 }

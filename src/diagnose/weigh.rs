@@ -66,14 +66,17 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     all
 }
 
-/// The command that runs some mechanisms of some pairs again.
+/// The command that runs some mechanisms of some pairs again, after the test of each GPU by itself that could explain all.
 pub(crate) fn requalify(pairs: &[OrderedPair], mechanisms: &[&str]) -> String {
     let mut command = "peerproof qualify".to_string();
     if let Some(first) = pairs.first() {
         command.push_str(&format!(" --pairs '{first}'"));
     }
     if !mechanisms.is_empty() {
-        command.push_str(&format!(" --mechanism {}", mechanisms.join(",")));
+        command.push_str(" --mechanism memory");
+        for mechanism in mechanisms.iter().filter(|m| **m != "memory") {
+            command.push_str(&format!(",{mechanism}"));
+        }
     }
     command
 }

@@ -30,10 +30,15 @@ pub fn write(
             &format!("{meaning} Do not launch a real host with this."),
         )?;
     }
+    let tone = if must_not_serve(advice) {
+        Tone::Bad
+    } else {
+        Tone::Strong
+    };
     page.labelled(
-        Tone::Strong,
+        tone,
         &format!("{}: ", cut(&advice.engine, 32)),
-        Tone::Strong,
+        tone,
         &advice.backend_name,
     )?;
     // Whoever reads no further than the lines to paste must know what they rest on.
@@ -41,8 +46,10 @@ pub fn write(
     if let Some(caveat) = advice.caveats.iter().find(unproven) {
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, caveat)?;
     }
-    paste(advice, page)?;
-    reasons(advice, page)?;
+    if !must_not_serve(advice) {
+        paste(advice, page)?;
+        reasons(advice, page)?;
+    }
     if let Some(sizing) = &advice.sizing {
         arithmetic(advice, sizing, page)?;
     }
@@ -64,6 +71,14 @@ pub fn write(
         }
     }
     Ok(())
+}
+
+/// Whether there is no setting with which this group may serve: no backend, and nothing to paste.
+pub(super) fn must_not_serve(advice: &Recommendation) -> bool {
+    advice.backend == "none"
+        && advice.flags.is_empty()
+        && advice.environment.is_empty()
+        && advice.unset.is_empty()
 }
 
 /// Quotes `text` for a POSIX shell where it needs it.

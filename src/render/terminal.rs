@@ -87,12 +87,13 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     }
     let verdict = &report.verdict;
     let word = verdict.grading.word();
-    let width = word.len().max(5) + 2;
+    let second = second_line(verdict.grading);
+    let width = word.len().max(second.len()) + 2;
     let tone = tone_of(verdict.grading);
     page.labelled(tone, &pad(word, width), Tone::Strong, &verdict.headline)?;
     page.labelled(
         Tone::Plain,
-        &pad("cause", width),
+        &pad(second, width),
         Tone::Plain,
         &verdict.cause,
     )?;
@@ -103,6 +104,15 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         Tone::Faint,
         &host_line(report),
     )
+}
+
+/// What the verdict's second line is: a host that passed has no cause of anything.
+fn second_line(grading: Grading) -> &'static str {
+    match grading {
+        Grading::Pass => "limits",
+        Grading::Inconclusive => "why",
+        Grading::Warn | Grading::Fail => "cause",
+    }
 }
 
 fn host_line(report: &Report) -> String {
@@ -285,7 +295,12 @@ fn recommendations(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     page.heading("Launch settings")?;
     for one in &report.recommendations {
         let label = format!("  {}  ", cut(&one.engine, 16));
-        page.labelled(Tone::Strong, &label, Tone::Plain, &one.backend_name)?;
+        let (mark, words) = if recommend::must_not_serve(one) {
+            (Tone::Bad, Tone::Bad)
+        } else {
+            (Tone::Strong, Tone::Plain)
+        };
+        page.labelled(mark, &label, words, &one.backend_name)?;
         let indent = " ".repeat(label.chars().count());
         let settings = recommend::in_one_line(one);
         if !settings.is_empty() {

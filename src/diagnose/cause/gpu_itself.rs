@@ -2,7 +2,7 @@
 //! an Xid. It is the finding; pairs that touch a condemned GPU are not blamed on the fabric.
 
 use super::super::{
-    evidence::{Evidence, is_fatal_xid},
+    evidence::{Evidence, involves_host, is_fatal_xid},
     weigh::Cause,
 };
 use crate::model::{
@@ -60,12 +60,19 @@ fn xid_meaning(code: u32) -> Option<&'static str> {
 
 fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let mut signals: Vec<(Severity, String)> = Vec::new();
-    let mut failed_alone = false;
+    let (mut failed_alone, mut with_host) = (false, false);
+    // Its own kernel found its own memory wrong, or the hardware said so itself.
+    let mut certain = false;
     for record in e
         .of_gpu(index)
         .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
     {
-        failed_alone = true;
+        if involves_host(record) {
+            with_host = true;
+        } else {
+            failed_alone = true;
+            certain |= record.outcome.corruption().is_some();
+        }
         let detail = record
             .outcome
             .corruption()
@@ -107,6 +114,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     if let (Some(before), Some(after)) = (before, after)
         && after > before
     {
+        certain = true;
         signals.push((
             Severity::Critical,
             format!("NVML: uncorrected ECC errors rose from {before} to {after} during this run"),
@@ -114,6 +122,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     }
     for (_, code, line) in e.xids().into_iter().filter(|(i, _, _)| *i == index) {
         if let Some(meaning) = xid_meaning(code) {
+            certain |= is_fatal_xid(code);
             let severity = if is_fatal_xid(code) {
                 Severity::Critical
             } else if code == 63 {
@@ -134,8 +143,20 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         .into_iter()
         .filter(|p| p.touches(index))
         .count();
+    // Nothing but copies with the host failed: the card is one suspect of several.
+    let host_link = with_host
+        && !failed_alone
+        && !certain
+        && gpu.remapped_rows.known().is_none_or(|rows| !rows.failed);
+    let own_right = e
+        .of_gpu(index)
+        .any(|r| r.case.mechanism == "memory" && r.outcome.is_intact());
     let mut because = format!("GPU{index} ");
-    because.push_str(if failed_alone {
+    because.push_str(if host_link && own_right {
+        "is right in its own memory and wrong in copies with the host, no other GPU involved"
+    } else if host_link {
+        "is wrong in copies with the host, no other GPU involved"
+    } else if failed_alone {
         "fails with no other GPU involved"
     } else if condemned {
         "reported errors after which it is not to be trusted"
@@ -147,7 +168,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
             "; {pairs} broken pairs that touch it are not blamed on the fabric"
         ));
     }
-    let confidence = if failed_alone {
+    let confidence = if certain {
         Confidence::Established
     } else {
         Confidence::Probable
@@ -163,6 +184,17 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         format!("take GPU{index} ({own}) out of service; 'sudo nvidia-smi -r -i {own}' with no process on it applies pending remaps, then 'peerproof qualify' again"),
         "if it comes back: another slot or riser with the same card tells card from slot; then replace the part that moved with the fault".to_string(),
     ];
+    if host_link {
+        finding.title = "host link or host memory suspected".to_string();
+        finding.fix = vec![
+            format!("serve nothing on GPU{index} ({own}) until this is settled: no backend avoids the host link; do not replace the GPU first"),
+            "another slot or riser with the same card; test host memory (EDAC counters, memtest); check what the IOMMU does ('dmesg | grep -iE \"iommu|AER\"'); then 'peerproof qualify' again".to_string(),
+        ];
+        finding.next_test = Some(format!(
+            "peerproof qualify --gpus {own} --mechanism memory,host-write,host-read,pinned-host"
+        ));
+        return Some(finding);
+    }
     finding.next_test = Some(if failed_alone {
         format!("nvidia-smi -q -d ECC,ROW_REMAPPER,PERFORMANCE -i {own}")
     } else {
@@ -264,5 +296,45 @@ mod tests {
         host.put(Subject::Gpu(GpuIndex(0)), "ipc", Rung::Shared, outcome);
         assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
         assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+    }
+
+    #[test]
+    fn copies_with_the_host_suspect_the_link_before_the_gpu() {
+        let only_the_copy = || {
+            let mut outcome = wrong(WrongKind::Flipped);
+            if let Outcome::Corrupt(c) = &mut outcome {
+                (c.wrong_units, c.owner_views_agree) = (0, Some(false));
+            }
+            outcome
+        };
+        for (mechanism, outcome) in [
+            ("host-write", wrong(WrongKind::Flipped)),
+            ("host-read", Outcome::TimedOut { after_ms: 5000 }),
+            ("pinned-host", wrong(WrongKind::Stale)),
+            ("memory", only_the_copy()),
+        ] {
+            let mut host = Host::root_complex(2);
+            host.put(
+                Subject::Gpu(GpuIndex(1)),
+                mechanism,
+                Rung::Alone,
+                outcome.clone(),
+            );
+            let found = judged(&host);
+            assert_eq!(found[0].title, "host link or host memory suspected");
+            assert_eq!(found[0].confidence, Confidence::Probable, "{mechanism}");
+            assert!(found[0].fix[0].contains("do not replace the GPU first"));
+            assert_eq!(found[0].severity, Severity::Critical);
+            // With its own memory wrong by its own kernel the GPU is the finding.
+            host.put(
+                Subject::Gpu(GpuIndex(1)),
+                "memory",
+                Rung::Alone,
+                wrong(WrongKind::Flipped),
+            );
+            let found = judged(&host);
+            assert_eq!(found[0].title, CAUSE.title);
+            assert_eq!(found[0].confidence, Confidence::Established);
+        }
     }
 }

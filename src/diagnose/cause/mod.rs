@@ -10,6 +10,7 @@ mod hypervisor_no_peer_delivery;
 mod iommu_translation;
 mod link_downtrained;
 mod root_complex_no_route;
+mod slow_pair;
 
 /// All causes, in the order in which a person would ask.
 pub const ROSTER: &[&Cause] = &[
@@ -21,4 +22,5 @@ pub const ROSTER: &[&Cause] = &[
     &root_complex_no_route::CAUSE,
     &driver_policy::CAUSE,
     &link_downtrained::CAUSE,
+    &slow_pair::CAUSE,
 ];

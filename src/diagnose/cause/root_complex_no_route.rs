@@ -11,7 +11,7 @@ use crate::model::{
     pair::OrderedPair,
     topology::PathType,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "root-complex-no-route",
@@ -85,7 +85,30 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         finding.pairs = crossing;
         return vec![finding];
     }
-    vec![indict(e, crossing)]
+    vec![outvoted(e, &crossing).unwrap_or_else(|| indict(e, crossing))]
+}
+
+/// A root complex that routes most pairs of a path type does not explain the few that fail.
+fn outvoted(e: &Evidence, crossing: &[OrderedPair]) -> Option<Finding> {
+    let passes = e.peer_passes();
+    let mut sentences = Vec::new();
+    let kinds: BTreeSet<PathType> = crossing.iter().filter_map(|p| e.path_type(*p)).collect();
+    for kind in kinds {
+        let same = |p: &&OrderedPair| e.path_type(**p) == Some(kind) && !e.has_nvlink(**p);
+        let (bad, good) = (
+            crossing.iter().filter(same).count(),
+            passes.iter().filter(same).count(),
+        );
+        if good <= bad {
+            return None;
+        }
+        sentences.push(format!(
+            "{good} ordered pairs of path {kind} are right and {bad} wrong, so the root complex routes"
+        ));
+    }
+    let mut finding = CAUSE.says(Judgement::Cleared, sentences.join("; "));
+    finding.pairs = crossing.to_vec();
+    Some(finding)
 }
 
 fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
@@ -199,5 +222,22 @@ mod tests {
         let mut host = two_sockets();
         host.snapshot.host.hypervisor = crate::model::reading::Reading::default();
         assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+
+    #[test]
+    fn one_wrong_pair_among_many_right_ones_of_its_path_is_not_the_root_complex() {
+        let mut host = Host::root_complex(4);
+        let one = OrderedPair::new(2, 3).unwrap();
+        host.direct_wrong(WrongKind::Zeroed, |p| p == one);
+        let found = judged(&host);
+        assert_eq!(found[0].judgement, Judgement::Cleared);
+        assert_eq!(found[0].pairs, [one]);
+        assert!(
+            found[0]
+                .because
+                .contains("11 ordered pairs of path PHB are right and 1 wrong"),
+            "{}",
+            found[0].because
+        );
     }
 }

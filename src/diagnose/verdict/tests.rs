@@ -246,3 +246,121 @@ fn wrong_data_over_nvlink_fails_without_a_pcie_cause() {
     );
     assert!(verdict.next.starts_with("peerproof qualify --pairs '0->1'"));
 }
+
+#[test]
+fn the_headline_counts_only_its_own_fault() {
+    let mut host = Host::root_complex(4);
+    host.all_intact();
+    for mechanism in ["ce-push", "sm-store"] {
+        host.set_wrong(pair(0, 1), mechanism, WrongKind::Zeroed);
+    }
+    host.set_wrong(pair(2, 3), "ce-push", WrongKind::Flipped);
+    host.set_wrong(pair(3, 2), "bounce", WrongKind::Flipped);
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.headline.starts_with(
+            "0->1 ce-push: zeroed in 3 of 3 attempts; 1 of 12 pairs; staged copies intact;"
+        ),
+        "{}",
+        verdict.headline
+    );
+    assert!(
+        verdict
+            .headline
+            .ends_with("and 2 more pairs or mechanisms fail otherwise (see below)"),
+        "{}",
+        verdict.headline
+    );
+    // What is known of 3->2 is not the cause of 0->1.
+    assert!(
+        verdict.cause.starts_with("no known cause fits; "),
+        "{}",
+        verdict.cause
+    );
+    assert!(
+        verdict
+            .cause
+            .contains("found elsewhere: copies through the host are wrong")
+    );
+    assert_eq!(
+        verdict.next,
+        "peerproof qualify --pairs '0->1' --mechanism memory,bounce,staged,ce-push"
+    );
+}
+
+#[test]
+fn staged_copies_are_intact_only_where_all_counted_pairs_have_them() {
+    let mut host = Host::root_complex(4);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    host.records
+        .retain(|r| r.case.subject != Subject::Pair(pair(3, 2)) || r.case.rung != Rung::Staged);
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(
+        headline.contains("12 of 12 pairs; staged copies of this pair intact, not of all"),
+        "{headline}"
+    );
+}
+
+#[test]
+fn a_refusal_names_its_direction_and_holds_the_pair_back() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    // What GPU0 needs its access for: pushes and stores of 0->1, pulls and loads of 1->0.
+    for (p, mechanism) in [
+        (pair(0, 1), "ce-push"),
+        (pair(0, 1), "sm-store"),
+        (pair(1, 0), "ce-pull"),
+        (pair(1, 0), "sm-load"),
+    ] {
+        host.set(p, mechanism, refusal(217));
+    }
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Warn);
+    assert_eq!(
+        verdict.headline,
+        "data is right in what ran; proven up to rung 1 staged; peer access 0->1 refused (217 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)"
+    );
+}
+
+#[test]
+fn a_claim_that_was_read_is_no_pair_that_was_tried() {
+    let mut host = Host::root_complex(2);
+    for gpu in [GpuIndex(0), GpuIndex(1)] {
+        host.put(Subject::Gpu(gpu), "memory", Rung::Alone, Outcome::Intact);
+    }
+    for p in OrderedPair::all(2) {
+        host.put(
+            Subject::Pair(p),
+            "advertised",
+            Rung::Advertised,
+            Outcome::Intact,
+        );
+    }
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(
+        verdict.headline,
+        "2 GPUs right by themselves; no pair was tried"
+    );
+    assert_eq!(verdict.next, "peerproof qualify");
+}
+
+#[test]
+fn the_next_command_tests_the_pair_and_mechanism_of_the_headline() {
+    let mut host = Host::root_complex(2);
+    host.guest();
+    host.all_intact();
+    for p in [pair(0, 1), pair(1, 0)] {
+        host.set_wrong(p, "ce-push", WrongKind::Mirrored);
+    }
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.cause.contains("hypervisor-no-peer-delivery"),
+        "{}",
+        verdict.cause
+    );
+    assert!(
+        verdict.next.ends_with("sm-store,ce-push"),
+        "{}",
+        verdict.next
+    );
+}

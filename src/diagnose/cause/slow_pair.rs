@@ -1,0 +1,231 @@
+//! A pair whose bytes are right and late: far slower than other pairs of its path, or slower directly than through the host.
+//! Only rates measured alone count, and a pair of a GPU whose link is narrow is left to `link-downtrained`.
+
+use super::super::{
+    evidence::Evidence,
+    weigh::{Cause, requalify},
+};
+use crate::{
+    model::{
+        case::Rung,
+        finding::{Confidence, Finding, Judgement, Severity},
+        measurement::Unit,
+        pair::{GpuIndex, OrderedPair},
+    },
+    stats::median,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "slow-pair",
+    title: "a pair is slower than its path should be",
+    judge,
+};
+
+/// A rate below this share of that of its like is a finding: noise and NUMA distance stay above it.
+const SHARE: f64 = 0.5;
+
+/// A rate of one pair, mechanism and size, in GB/s.
+struct Rate {
+    pair: OrderedPair,
+    mechanism: String,
+    bytes: u64,
+    rung: Rung,
+    median: f64,
+    best: f64,
+}
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    let rates = rates(e);
+    if rates.is_empty() {
+        return vec![CAUSE.says(
+            Judgement::NotApplicable,
+            "no rate of a pair was measured alone",
+        )];
+    }
+    let mut slow: BTreeMap<OrderedPair, Vec<String>> = BTreeMap::new();
+    let mut mechanisms: BTreeSet<&str> = BTreeSet::new();
+    for rate in rates.iter().filter(|r| !narrow(e, r.pair)) {
+        if let Some(line) = beside_its_like(e, rate, &rates).or_else(|| beside_staged(rate, &rates))
+        {
+            slow.entry(rate.pair).or_default().push(line);
+            mechanisms.insert(&rate.mechanism);
+        }
+    }
+    let Some(first) = slow.keys().next() else {
+        return vec![CAUSE.says(
+            Judgement::Cleared,
+            "no pair is far slower than others of its path, or slower directly than through the host",
+        )];
+    };
+    let mut again = vec!["staged"];
+    again.extend(mechanisms.iter().copied().filter(|m| *m != "staged"));
+    let mut finding = CAUSE.indicts(
+        Severity::Warning,
+        Confidence::Probable,
+        format!(
+            "{} ordered {}, first {first}: the content was right in every timed copy, and the rate was not",
+            slow.len(),
+            if slow.len() == 1 { "pair" } else { "pairs" }
+        ),
+    );
+    finding.next_test = Some(requalify(&[*first], &again));
+    finding.fix = vec![
+        "test the pair again by itself with nothing else on the host; if it stays slow, compare width and speed of every link on its path ('peerproof map') and the replay and AER counters".to_string(),
+        "direct slower than through the host: the path redirects or retries; look at ACS and the IOMMU, and keep NCCL off the pair with NCCL_P2P_LEVEL until it is settled".to_string(),
+    ];
+    finding.pairs = slow.keys().copied().collect();
+    finding.evidence = slow.into_values().flatten().collect();
+    vec![finding]
+}
+
+fn rates(e: &Evidence) -> Vec<Rate> {
+    e.records
+        .iter()
+        .filter(|r| r.alone && r.outcome.is_intact())
+        .filter_map(|r| {
+            let pair = r.case.subject.pair()?;
+            let rate = r.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
+            Some(Rate {
+                pair,
+                mechanism: r.case.mechanism.clone(),
+                bytes: r.case.bytes,
+                rung: r.case.rung,
+                median: median(&rate.samples)?,
+                best: rate.samples.iter().copied().fold(0.0, f64::max),
+            })
+        })
+        .collect()
+}
+
+fn narrow(e: &Evidence, pair: OrderedPair) -> bool {
+    [pair.source, pair.destination].iter().any(|g: &GpuIndex| {
+        let links = e
+            .snapshot
+            .gpu(*g)
+            .and_then(|gpu| Some((gpu.link_now.known()?, gpu.link_max.known()?)));
+        links.is_some_and(|(now, max)| now.width < max.width)
+    })
+}
+
+/// Against other pairs of the same path; with two GPUs that is the other direction.
+fn beside_its_like(e: &Evidence, rate: &Rate, rates: &[Rate]) -> Option<String> {
+    let path = |p: OrderedPair| {
+        let path = e.snapshot.topology.pairs.get(p)?;
+        Some((path.pcie?, path.nvlinks))
+    };
+    let own = path(rate.pair)?;
+    let others: Vec<f64> = rates
+        .iter()
+        .filter(|r| r.pair != rate.pair && r.mechanism == rate.mechanism && r.bytes == rate.bytes)
+        .filter(|r| path(r.pair) == Some(own) && !narrow(e, r.pair))
+        .map(|r| r.median)
+        .collect();
+    let like = median(&others)?;
+    // Not even its best sample comes near: a median that a busy host pulled down is no finding.
+    (rate.median < SHARE * like && rate.best < like).then(|| {
+        format!(
+            "{} {}: {:.2} GB/s, median of {} other pairs of path {} {:.2} GB/s ({} bytes, alone)",
+            rate.pair,
+            rate.mechanism,
+            rate.median,
+            others.len(),
+            own.0,
+            like,
+            rate.bytes
+        )
+    })
+}
+
+/// A direct copy against the driver's own copy of the same bytes through the host.
+fn beside_staged(rate: &Rate, rates: &[Rate]) -> Option<String> {
+    if rate.rung != Rung::Copied {
+        return None;
+    }
+    let staged = rates
+        .iter()
+        .find(|r| r.pair == rate.pair && r.mechanism == "staged" && r.bytes == rate.bytes)?;
+    (rate.best < staged.median).then(|| {
+        format!(
+            "{} {}: {:.2} GB/s, staged through the host {:.2} GB/s ({} bytes, alone)",
+            rate.pair, rate.mechanism, rate.median, staged.median, rate.bytes
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::{measurement::Measurement, pci::PcieLink, reading::Reading};
+
+    /// All rates 50 GB/s, staged ones 20; the chosen ones as given.
+    fn timed(count: u32, chosen: &[(OrderedPair, &str, f64)]) -> Host {
+        let mut host = Host::root_complex(count);
+        host.all_intact();
+        for record in &mut host.records {
+            let usual = if record.case.rung == Rung::Staged {
+                20.0
+            } else {
+                50.0
+            };
+            let own = chosen.iter().find(|(p, m, _)| {
+                record.case.subject.pair() == Some(*p) && record.case.mechanism == *m
+            });
+            let rate = own.map_or(usual, |(_, _, rate)| *rate);
+            record.rate = Some(Measurement {
+                samples: vec![rate * 0.98, rate, rate * 1.02],
+                unit: Unit::GbPerS,
+                warmup: 1,
+                method: String::new(),
+                caveats: Vec::new(),
+            });
+        }
+        host
+    }
+
+    #[test]
+    fn far_below_its_like_is_a_warning_with_numbers() {
+        for count in [2, 8] {
+            let host = timed(count, &[(pair(0, 1), "sm-store", 20.0)]);
+            let found = host.judge(judge);
+            assert_eq!(found[0].severity, Severity::Warning);
+            assert_eq!(found[0].confidence, Confidence::Probable);
+            assert_eq!(found[0].pairs, [pair(0, 1)]);
+            assert!(
+                found[0].evidence[0].contains("20.00 GB/s")
+                    && found[0].evidence[0].contains("50.00 GB/s"),
+                "{:?}",
+                found[0].evidence
+            );
+            assert!(found[0].because.contains("the content was right"));
+            assert_eq!(
+                found[0].next_test.as_deref(),
+                Some("peerproof qualify --pairs '0->1' --mechanism memory,staged,sm-store")
+            );
+        }
+    }
+
+    #[test]
+    fn direct_below_staged_is_a_warning_even_where_all_pairs_are() {
+        let all = [(pair(0, 1), "ce-push", 15.0), (pair(1, 0), "ce-push", 15.0)];
+        let found = timed(2, &all).judge(judge);
+        assert_eq!(found[0].pairs, [pair(0, 1), pair(1, 0)]);
+        assert!(found[0].evidence[0].contains("staged through the host 20.00 GB/s"));
+    }
+
+    #[test]
+    fn usual_rates_narrow_links_and_hosts_without_rates_are_left_alone() {
+        let usual = timed(4, &[(pair(2, 3), "ce-pull", 30.0)]);
+        assert_eq!(usual.judge(judge)[0].judgement, Judgement::Cleared);
+        let mut narrow = timed(2, &[(pair(0, 1), "ce-push", 5.0)]);
+        narrow.snapshot.gpus[0].link_now = Reading::Known(PcieLink {
+            speed_gts: 32.0,
+            width: 4,
+        });
+        assert_eq!(narrow.judge(judge)[0].judgement, Judgement::Cleared);
+        let mut untimed = Host::root_complex(2);
+        untimed.all_intact();
+        assert_eq!(untimed.judge(judge)[0].judgement, Judgement::NotApplicable);
+    }
+}
