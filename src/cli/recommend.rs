@@ -121,9 +121,12 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         }
     };
     // A group that must not serve gets no settings, and a script must see that.
-    let code = match recommendation.backend.as_str() {
-        "none" => Grading::Fail.exit_code(),
-        _ => 0,
+    // A sound group of one GPU has no all-reduce either, but it has flags.
+    let must_not_serve = recommendation.backend == "none" && recommendation.flags.is_empty();
+    let code = if must_not_serve {
+        Grading::Fail.exit_code()
+    } else {
+        0
     };
     if options.json {
         return console::print(|out| {
