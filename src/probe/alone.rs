@@ -102,14 +102,12 @@ fn conclude(
     agree: Option<bool>,
 ) -> Corruption {
     let (kind, detail) = integrity::name(&Evidence {
-        pair: None,
         key,
         target: census,
         accessor_sees_right: None,
         spilled: None,
         guard_damage: 0,
         found_in: None,
-        source_intact: None,
     });
     let hex = |bytes: &[u8]| {
         bytes

@@ -174,14 +174,12 @@ pub fn conclude(
         }
     }
     let (kind, detail) = integrity::name(&Evidence {
-        pair: None,
         key: keys.payload,
         target: census,
         accessor_sees_right: views.accessor_sees_right,
         spilled,
         guard_damage: damage,
         found_in: views.found_in,
-        source_intact: views.source_intact,
     });
     let counts = census.counts;
     let units = target.to.bytes().div_ceil(UNIT);

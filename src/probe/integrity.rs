@@ -2,10 +2,7 @@
 
 use crate::{
     gpu::kernels::{Census, Mismatch, Origin},
-    model::{
-        case::{UnitCounts, WrongKind},
-        pair::OrderedPair,
-    },
+    model::case::{UnitCounts, WrongKind},
     words::{self, Key, Role, UNIT},
 };
 
@@ -182,8 +179,6 @@ fn named_at_any_skew(data: &[u8], unit: usize) -> Option<(u64, u64, u64)> {
 
 /// What is known of one wrong attempt.
 pub struct Evidence<'a> {
-    /// The transfer.
-    pub pair: Option<OrderedPair>,
     /// Its key.
     pub key: Key,
     /// Census of the target.
@@ -196,8 +191,6 @@ pub struct Evidence<'a> {
     pub guard_damage: u64,
     /// Another GPU whose buffer holds words of this transfer.
     pub found_in: Option<u32>,
-    /// Whether the source still holds its words.
-    pub source_intact: Option<bool>,
 }
 
 /// Names the kind of wrong, and one sentence of particulars.
@@ -381,14 +374,12 @@ mod tests {
         change(&mut data);
         let target = census(&data, 64, payload, key(5, Role::Poison));
         name(&Evidence {
-            pair: OrderedPair::new(0, 1),
             key: payload,
             target: &target,
             accessor_sees_right: None,
             spilled: None,
             guard_damage: 0,
             found_in: None,
-            source_intact: Some(true),
         })
     }
 
@@ -451,14 +442,12 @@ mod tests {
             let mut target = census(&[], 0, payload, poison);
             count_tail(&mut target, 0, &seen, 0, (payload, poison));
             let (named, detail) = name(&Evidence {
-                pair: OrderedPair::new(0, 1),
                 key: payload,
                 target: &target,
                 accessor_sees_right: None,
                 spilled: None,
                 guard_damage: 0,
                 found_in: None,
-                source_intact: Some(true),
             });
             assert_eq!(named, kind, "{detail}");
         }

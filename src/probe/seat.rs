@@ -18,7 +18,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 /// Device memory for results of kernels.
-pub const RESULT_BYTES: u64 = 4096;
+const RESULT_BYTES: u64 = 4096;
 /// Pinned memory through which results and samples come back.
 const READBACK_BYTES: u64 = 1 << 20;
 

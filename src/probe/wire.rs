@@ -89,13 +89,6 @@ pub struct Layout {
     pub pinned: u64,
 }
 
-impl Layout {
-    /// Device memory of one GPU in bytes: source, scratch, guarded destination, results.
-    pub fn device_bytes(self) -> u64 {
-        3 * self.span + 2 * self.guard + super::seat::RESULT_BYTES
-    }
-}
-
 /// An answer of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
