@@ -41,7 +41,9 @@ pub struct Key {
 
 impl Key {
     /// Selects the run field of a packed key.
-    pub const RUN_MASK: u64 = 0xff_ffff << 40;
+    pub const RUN_MASK: u64 = (Key::RUN_BITS as u64) << 40;
+    /// Values of the run field itself.
+    pub const RUN_BITS: u32 = 0xff_ffff;
     /// Selects what a transfer keeps over its attempts: run, source, destination, mechanism.
     pub const TRANSFER_MASK: u64 = !0 << 22;
 

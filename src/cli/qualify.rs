@@ -8,7 +8,7 @@ use crate::{
     model::{
         case::Record,
         pair::GpuIndex,
-        report::{Coverage, Grading, Report, SCHEMA_VERSION, Verdict},
+        report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
     probe::{plan, supervisor},
@@ -20,7 +20,7 @@ use crate::{
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,9 +34,18 @@ pub(super) struct Options {
     /// Mechanisms to test, separated by commas (`peerproof list` has them). All when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanism: Option<Vec<String>>,
-    /// Test GPUs that other processes use, too. Their numbers will suffer, and so may ours.
+    /// A look in a few seconds: every mechanism, few sizes, one attempt each.
+    #[arg(long, conflicts_with = "deep")]
+    quick: bool,
+    /// The default tests, then a soak with moving seeds for this long ('90s', '10m', '2h'; 5 minutes when not given).
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration)]
+    deep: Option<Duration>,
+    /// Test GPUs that other processes use, too, with a quarter of the memory that is free. Their work and our rates will suffer.
+    #[arg(long, alias = "force-busy")]
+    shared: bool,
+    /// Run kernels that wait for each other, and load, also on pairs that failed a lower rung. They may hang.
     #[arg(long)]
-    force_busy: bool,
+    force_unsafe: bool,
     /// Report file; peerproof-HOST-UTC.json in the current folder when not given.
     #[arg(long, value_name = "FILE", conflicts_with = "no_file")]
     out: Option<PathBuf>,
@@ -63,6 +72,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let (selection, mut left_out) = select(&snapshot, options)?;
     crate::ffi::process::catch_interrupts();
     let mut plan = plan::build(&snapshot, &selection);
+    let spending = spending(&plan);
+    announce(&plan, &spending);
     left_out.append(&mut plan.left_out);
 
     let path = destination(options, &snapshot, &started_at);
@@ -82,7 +93,10 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         records: results.records,
         observations: results.observations,
         selftest: results.selftest,
-        coverage: Coverage::default(),
+        coverage: Coverage {
+            budget: Some(spending),
+            ..Coverage::default()
+        },
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
@@ -122,7 +136,7 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
         .filter(|gpu| !chosen.contains(gpu))
         .map(|gpu| format!("GPU{gpu}: not chosen by --gpus"))
         .collect();
-    let (gpus, mut busy) = host::leave_out_busy(snapshot, chosen, options.force_busy);
+    let (gpus, mut busy) = host::leave_out_busy(snapshot, chosen, options.shared);
     left_out.append(&mut busy);
     let pairs = options
         .pairs
@@ -146,9 +160,63 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
             gpus,
             pairs,
             mechanisms,
+            budget: match (options.quick, options.deep) {
+                (true, _) => plan::Budget::Quick,
+                (false, Some(soak)) => plan::Budget::Deep { soak },
+                (false, None) => plan::Budget::Default,
+            },
+            force: options.force_unsafe,
+            shared: options.shared,
         },
         left_out,
     ))
+}
+
+/// A time as people write it: a number and s, m or h.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time: a number and s, m or h, as in 90s, 10m, 2h");
+    let split = text.len() - text.chars().last().map_or(0, char::len_utf8);
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    match number.checked_mul(scale) {
+        Some(seconds) if (1..=7 * 24 * 3600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("'{text}': from one second to 7 days")),
+    }
+}
+
+/// What the plan may take, for the report.
+fn spending(plan: &plan::Plan) -> Spending {
+    let needs = plan.needs();
+    Spending {
+        name: plan.budget.name().to_string(),
+        device_bytes: needs.device_bytes,
+        host_bytes: needs.host_bytes,
+        expected_s: needs.seconds,
+        limit_s: plan.budget.time_limit(plan.gpus.len()).as_secs_f64(),
+    }
+}
+
+/// Says what is about to be taken, before it is.
+fn announce(plan: &plan::Plan, spending: &Spending) {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    console::note(&format!(
+        "{} budget: {} cases on {} {}, up to {} MiB on each, {} MiB of pinned host memory, about {:.0} s without trouble, \
+         at most {:.0} s",
+        spending.name,
+        plan.cases().count(),
+        plan.gpus.len(),
+        if plan.gpus.len() == 1 { "GPU" } else { "GPUs" },
+        mib(spending.device_bytes),
+        mib(spending.host_bytes),
+        spending.expected_s.ceil(),
+        spending.limit_s
+    ));
 }
 
 /// The stronger of two marks: nothing clears one.
@@ -255,7 +323,10 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
         &consumers,
     );
     let recommendations = super::recommend::for_report(&evidence, &consumers, &group);
-    report.coverage = coverage;
+    report.coverage = Coverage {
+        budget: report.coverage.budget.take(),
+        ..coverage
+    };
     report.findings = findings;
     report.consumers = consumers;
     report.verdict = verdict;

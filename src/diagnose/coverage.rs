@@ -51,6 +51,7 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
         not_applicable: gaps(not_applicable),
         not_run: gaps(not_run),
         left_out: left_out.to_vec(),
+        budget: None,
         seen_fault_rate: fewest().map(|n| 1.0 - 0.05f64.powf(1.0 / n as f64)),
     }
 }

@@ -60,9 +60,13 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
                 | WrongKind::Mirrored
                 | WrongKind::Stale
                 | WrongKind::Partial
+                | WrongKind::Late
                 | WrongKind::Mixed
         ),
-        Outcome::TimedOut { .. } | Outcome::Faulted { .. } | Outcome::Died { .. } => true,
+        Outcome::TimedOut { .. }
+        | Outcome::Never { .. }
+        | Outcome::Faulted { .. }
+        | Outcome::Died { .. } => true,
         _ => false,
     }
 }

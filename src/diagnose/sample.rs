@@ -196,6 +196,7 @@ impl Host {
                 offset: 0,
                 attempts: 3,
                 timed: false,
+                load: None,
             },
             attempts_ran: if outcome.ran() { 3 } else { 0 },
             outcome,

@@ -105,7 +105,7 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
         let alone = matches!(record.case.subject, Subject::Gpu(_));
         let kind = match record.outcome {
             Outcome::Corrupt(_) => 3,
-            Outcome::TimedOut { .. } => 2,
+            Outcome::TimedOut { .. } | Outcome::Never { .. } => 2,
             _ => 1,
         };
         let blamed = match record.case.subject {
@@ -319,6 +319,9 @@ fn describe(outcome: &Outcome) -> String {
             text
         }
         Outcome::TimedOut { after_ms } => format!("hang, killed after {after_ms} ms"),
+        Outcome::Never { round, rounds, .. } => {
+            format!("the flag of round {round} of {rounds} never came")
+        }
         Outcome::Died { how } => format!("its worker died ({how})"),
         Outcome::Faulted { api, code, name } => format!("{api} failed with {code} ({name})"),
         other => other.word().to_string(),

@@ -138,6 +138,37 @@ pub struct Case {
     pub attempts: u32,
     /// Whether a rate is measured after the content was judged.
     pub timed: bool,
+    /// What else moves meanwhile, for cases of rung 7; `None` = nothing planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// Traffic under which a case of rung 7 is judged: which flows run at the same time.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Both directions of the pair.
+    BothDirections,
+    /// One source to several destinations at once.
+    OneToMany,
+    /// Both directions of disjoint pairs that together cover all GPUs.
+    Round,
+    /// Every ordered pair.
+    AllPairs,
+}
+
+impl Load {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Load::BothDirections => "both directions at once",
+            Load::OneToMany => "one source to several destinations",
+            Load::Round => "disjoint pairs over all GPUs",
+            Load::AllPairs => "every ordered pair at once",
+        }
+    }
 }
 
 /// Peer access between two contexts during a case, as proven by the driver's answers.
@@ -154,6 +185,10 @@ pub enum PeerAccess {
     SourceToDestination,
     /// Enabled from the destination's context to the source only.
     DestinationToSource,
+    /// Memory of another process, opened by its IPC handle: opening it made it reachable.
+    Imported,
+    /// Granted per allocation (virtual memory management, stream-ordered pools); cuCtxEnablePeerAccess was never called.
+    Granted,
 }
 
 /// The answer.
@@ -185,6 +220,15 @@ pub enum Outcome {
     /// Not finished at the deadline; the worker was killed.
     TimedOut {
         /// The deadline in milliseconds of wall time.
+        after_ms: u64,
+    },
+    /// A resident kernel waited for its peer's flag until its own clock ran out, and gave up by itself.
+    Never {
+        /// Round whose flag never came, from 1.
+        round: u32,
+        /// Rounds planned.
+        rounds: u32,
+        /// How long it waited, milliseconds of the GPU's clock.
         after_ms: u64,
     },
     /// The worker died.
@@ -230,6 +274,7 @@ impl Outcome {
             Outcome::Corrupt(_)
                 | Outcome::Faulted { .. }
                 | Outcome::TimedOut { .. }
+                | Outcome::Never { .. }
                 | Outcome::Died { .. }
         )
     }
@@ -242,6 +287,7 @@ impl Outcome {
             Outcome::Refused { .. } => "refused",
             Outcome::Faulted { .. } => "fault",
             Outcome::TimedOut { .. } => "hang",
+            Outcome::Never { .. } => "never",
             Outcome::Died { .. } => "died",
             Outcome::NotApplicable { .. } => "n/a",
             Outcome::NotRun { .. } => "not run",
@@ -275,13 +321,15 @@ pub enum WrongKind {
     Flipped,
     /// A part is right, the rest is of one kind of wrong.
     Partial,
+    /// The flag was there before the payload that it announces; later the payload was right.
+    Late,
     /// Several kinds at once, or words of no known origin.
     Mixed,
 }
 
 impl WrongKind {
     /// All kinds.
-    pub const ALL: [WrongKind; 11] = [
+    pub const ALL: [WrongKind; 12] = [
         WrongKind::Zeroed,
         WrongKind::Ones,
         WrongKind::Dropped,
@@ -292,6 +340,7 @@ impl WrongKind {
         WrongKind::Shifted,
         WrongKind::Flipped,
         WrongKind::Partial,
+        WrongKind::Late,
         WrongKind::Mixed,
     ];
 
@@ -308,6 +357,7 @@ impl WrongKind {
             WrongKind::Shifted => "shifted",
             WrongKind::Flipped => "flipped",
             WrongKind::Partial => "partial",
+            WrongKind::Late => "late",
             WrongKind::Mixed => "mixed",
         }
     }

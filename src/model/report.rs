@@ -190,9 +190,27 @@ pub struct Coverage {
     pub not_run: Vec<Gap>,
     /// What the operator or budget left out: GPUs, mechanisms, sizes, rungs not built yet.
     pub left_out: Vec<String>,
+    /// What the run was allowed to take; `None` in reports of older versions.
+    #[serde(default)]
+    pub budget: Option<Spending>,
     /// Smallest fault rate per attempt that would have been seen with 95% on each pair and mechanism: 1 - 0.05^(1/n);
     /// the worst over pairs; `None` when nothing ran.
     pub seen_fault_rate: Option<f64>,
+}
+
+/// What a run was allowed to take, worked out before it began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spending {
+    /// "quick", "default" or "deep".
+    pub name: String,
+    /// Device memory on each GPU, bytes.
+    pub device_bytes: u64,
+    /// Pinned host memory of all GPUs together, bytes.
+    pub host_bytes: u64,
+    /// Wall time expected, seconds.
+    pub expected_s: f64,
+    /// Wall time after which no further case was begun, seconds.
+    pub limit_s: f64,
 }
 
 /// A reason and how many cases it stands for.

@@ -12,6 +12,7 @@ pub mod pool;
 pub mod seat;
 pub mod selftest;
 pub mod supervisor;
+mod suspects;
 pub mod transfer;
 pub mod wire;
 pub mod worker;

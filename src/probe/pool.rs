@@ -2,9 +2,10 @@
 //! one. Knows processes and the wire; not which cases are put, nor what answers mean.
 
 use super::{
+    mechanism::Place,
     plan::Plan,
     transfer,
-    wire::{Open, Opened, Reply, Request},
+    wire::{Answer, Open, Opened, Reply, Request},
 };
 use crate::{
     child::{Child, ReceiveError},
@@ -16,7 +17,7 @@ use crate::{
     },
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -135,8 +136,13 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Starts a worker with contexts on all GPUs that are not quarantined.
-    pub fn open(&mut self, peer_access: bool) -> Result<Ready, String> {
+    /// Starts workers with contexts on all GPUs that are not quarantined.
+    pub(super) fn open(&mut self, place: Place) -> Result<Staff, String> {
+        self.open_solo(place == Place::On).map(Staff::Solo)
+    }
+
+    /// One process over all GPUs, with peer access enabled everywhere or never.
+    pub(super) fn open_solo(&mut self, peer_access: bool) -> Result<Ready, String> {
         self.generation = self.generation.wrapping_add(1);
         let chosen = self
             .plan
@@ -188,7 +194,107 @@ impl<'a> Pool<'a> {
     }
 }
 
+/// How cases are put.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Look {
+    /// Whether to look for lost words in the other GPUs' buffers: only meaningful for a case that runs alone.
+    pub(super) search: bool,
+    /// Pass of a soak: moves the seeds.
+    pub(super) pass: u16,
+}
+
+/// The open worker processes of one place.
+pub(super) enum Staff {
+    /// One process over all GPUs.
+    Solo(Ready),
+}
+
+impl Staff {
+    /// What its workers said when they opened.
+    pub(super) fn opened(&self) -> impl Iterator<Item = &Opened> {
+        match self {
+            Staff::Solo(ready) => std::iter::once(&ready.opened),
+        }
+    }
+
+    /// The one process over all GPUs, if this is it.
+    pub(super) fn solo(&mut self) -> Option<&mut Ready> {
+        match self {
+            Staff::Solo(ready) => Some(ready),
+        }
+    }
+
+    /// Runs cases side by side. The text says why these workers must not be used again, if so.
+    pub(super) fn run(
+        &mut self,
+        cases: &[Case],
+        look: Look,
+        deadline: Instant,
+    ) -> (BTreeMap<u32, Answer>, Option<String>) {
+        match self {
+            Staff::Solo(ready) => ready.run(cases, look, deadline),
+        }
+    }
+
+    /// Closes them.
+    pub(super) fn end(self) {
+        match self {
+            Staff::Solo(ready) => ready.end(),
+        }
+    }
+
+    /// Kills them; false when one of them cannot be killed.
+    pub(super) fn kill(self) -> bool {
+        match self {
+            Staff::Solo(ready) => ready.child.kill(),
+        }
+    }
+}
+
 impl Ready {
+    fn run(
+        &mut self,
+        cases: &[Case],
+        look: Look,
+        deadline: Instant,
+    ) -> (BTreeMap<u32, Answer>, Option<String>) {
+        let mut answers = BTreeMap::new();
+        let mut ended = None;
+        let mut sent = self.child.send(&Request::Run {
+            cases: cases.to_vec(),
+            search: look.search,
+            pass: look.pass,
+        });
+        loop {
+            let reply = match sent {
+                Ok(()) => self.child.receive::<Reply>(deadline),
+                Err(error) => Err(error),
+            };
+            sent = Ok(());
+            match reply {
+                Ok(Reply::Answer(answer)) => {
+                    if answer.retire {
+                        ended = Some("retired after a fault".to_string());
+                    }
+                    answers.insert(answer.id, answer);
+                }
+                Ok(Reply::Done) => break,
+                Ok(other) => {
+                    ended = Some(format!("a worker answered out of turn: {other:?}"));
+                    break;
+                }
+                Err(error) => {
+                    ended = Some(match error {
+                        ReceiveError::Ended(how) => how,
+                        other => other.to_string(),
+                    });
+                    break;
+                }
+            }
+        }
+        (answers, ended)
+    }
+
     /// Sends one request and waits for one reply.
     pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Reply, ReceiveError> {
         self.child.send(request)?;
@@ -204,7 +310,7 @@ impl Ready {
 /// Runs the self-test alone on the first chosen GPU.
 pub fn selftest(snapshot: &Snapshot, plan: &Plan) -> Result<(Selftest, Authenticity), String> {
     let mut pool = Pool::new(snapshot, plan);
-    let mut ready = pool.open(false)?;
+    let mut ready = pool.open_solo(false)?;
     let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
     let limit = Duration::from_secs(60) * pool.factor;
     let reply = ready.ask(&Request::Selftest { gpu }, limit);
@@ -225,7 +331,7 @@ pub fn bench(
     samples: u32,
 ) -> Result<(Vec<BenchRow>, Authenticity), String> {
     let mut pool = Pool::new(snapshot, plan);
-    let mut ready = pool.open(false)?;
+    let mut ready = pool.open_solo(false)?;
     let gpu = *plan.gpus.first().ok_or("no GPU was chosen")?;
     let limit = Duration::from_secs(120) * pool.factor;
     let reply = ready.ask(&Request::Bench { gpu, samples }, limit);

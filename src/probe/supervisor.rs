@@ -4,16 +4,15 @@
 use super::{
     alone,
     claims::Claims,
-    mechanism::{self, Side},
-    plan::{Plan, Round},
-    pool::{Pool, Ready, environment_words},
+    mechanism::{self, Place, Side},
+    plan::{Phase, Plan, Round},
+    pool::{Look, Pool, Staff, environment_words},
     wire::{Answer, Reply, Request},
 };
 use crate::{
-    child::ReceiveError,
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record, Subject, WrongKind},
+        case::{Case, Outcome, PeerAccess, Record, Rung, WrongKind},
         pair::{GpuIndex, OrderedPair},
         report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
@@ -62,17 +61,22 @@ pub struct Results {
 }
 
 /// The state of a run.
-struct Supervisor<'a, 'h> {
-    pool: Pool<'a>,
-    plan: &'a Plan,
-    hooks: Hooks<'h>,
+pub(super) struct Supervisor<'a, 'h> {
+    pub(super) pool: Pool<'a>,
+    pub(super) plan: &'a Plan,
+    pub(super) hooks: Hooks<'h>,
     results: Results,
     /// Pairs and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
-    wrong: BTreeMap<(OrderedPair, String), WrongKind>,
-    stopped: BTreeSet<(OrderedPair, String)>,
-    /// Workers for reruns, by peer access.
-    alone: BTreeMap<bool, Ready>,
+    pub(super) wrong: BTreeMap<(OrderedPair, String), WrongKind>,
+    pub(super) stopped: BTreeSet<(OrderedPair, String)>,
+    /// Workers for second looks.
+    pub(super) alone: BTreeMap<Place, Staff>,
     claims: Claims<'a>,
+    started: Instant,
+    /// When no further case is begun; known once a worker told how slow this host's clock is.
+    give_up_at: Option<Instant>,
+    /// Why the workers of the last round are gone, if they are.
+    lost: Option<String>,
 }
 
 /// Runs `plan`.
@@ -91,11 +95,14 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         stopped: BTreeSet::new(),
         alone: BTreeMap::new(),
         claims: Claims::new(snapshot),
+        started: Instant::now(),
+        give_up_at: None,
+        lost: None,
     };
     supervisor.whole();
-    for (_, ready) in std::mem::take(&mut supervisor.alone) {
-        ready.end();
-    }
+    std::mem::take(&mut supervisor.alone)
+        .into_values()
+        .for_each(Staff::end);
     supervisor.results.interrupted = process::interrupted();
     supervisor.results
 }
@@ -103,8 +110,8 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
 impl Supervisor<'_, '_> {
     fn whole(&mut self) {
         self.observe("before");
-        let mut worker = match self.timed("start of the first worker", |s| s.pool.open(false)) {
-            Ok(ready) => Some(ready),
+        let mut staff = match self.timed("start of the first worker", |s| s.pool.open(Place::Off)) {
+            Ok(staff) => Some(staff),
             Err(why) => {
                 self.results.no_worker = Some(why.clone());
                 for case in self.plan.cases().cloned().collect::<Vec<_>>() {
@@ -113,38 +120,61 @@ impl Supervisor<'_, '_> {
                 return;
             }
         };
-        if let Some(ready) = &worker {
-            self.results.authenticity = ready.opened.authenticity;
-            self.results.cuda_version = Some(ready.opened.cuda_version);
-            self.claims.learn(&ready.opened);
+        if let Some(opened) = staff.as_ref().and_then(|staff| staff.opened().next()) {
+            self.results.authenticity = opened.authenticity;
+            self.results.cuda_version = Some(opened.cuda_version);
+            self.claims.learn(opened);
         }
-        self.timed("self-test", |s| s.selftest(&mut worker));
+        self.give_up_at = Some(
+            self.started + self.plan.budget.time_limit(self.plan.gpus.len()) * self.pool.factor,
+        );
+        self.timed("self-test", |s| s.selftest(&mut staff));
         let alone = Round {
             cases: self.plan.alone.clone(),
         };
         self.phase("each GPU alone", alone.cases.len());
         self.timed("each GPU alone", |s| {
-            s.round(&mut worker, &alone, false);
-            s.observe_under_load(&mut worker);
-            s.ipc(&mut worker);
+            s.round(&mut staff, &alone, Place::Off);
+            s.observe_under_load(&mut staff);
+            s.ipc(&mut staff);
         });
-        self.rounds(
-            "staged",
-            &mut worker,
-            &self.plan.off,
-            &self.plan.off_rates,
-            false,
-        );
-        if let Some(ready) = worker.take() {
-            ready.end();
+        let (mut at, mut claimed) = (Place::Off, false);
+        for phase in &self.plan.phases {
+            if phase.place != at {
+                at = phase.place;
+                staff.take().into_iter().for_each(Staff::end);
+                if !claimed {
+                    claimed = true;
+                    staff = self.claim_all();
+                    if at != Place::On {
+                        staff.take().into_iter().for_each(Staff::end);
+                    }
+                }
+            }
+            self.phase(&phase.name, phase.cases().count());
+            self.timed(&phase.name, |s| match phase.soak {
+                Some(time) => s.soak(&mut staff, phase, time),
+                None => phase
+                    .rounds
+                    .iter()
+                    .for_each(|round| s.round(&mut staff, round, phase.place)),
+            });
         }
-        let access = self.claims.any_access();
-        let mut worker = None;
-        if access && !self.plan.claims.is_empty() {
-            match self.timed("start of the peer worker", |s| s.pool.open(true)) {
-                Ok(ready) => {
-                    self.claims.learn(&ready.opened);
-                    worker = Some(ready);
+        staff.take().into_iter().for_each(Staff::end);
+        if !claimed {
+            self.claim_all().into_iter().for_each(Staff::end);
+        }
+        self.observe("after");
+    }
+
+    /// Opens the worker with peer access, learns what enabling it answered, and records the claims of rung 0.
+    fn claim_all(&mut self) -> Option<Staff> {
+        let mut staff = None;
+        if self.claims.any_access() && !self.plan.claims.is_empty() {
+            match self.timed("start of the peer worker", |s| s.pool.open(Place::On)) {
+                Ok(open) => {
+                    open.opened().for_each(|opened| self.claims.learn(opened));
+                    staff = Some(open);
                 }
                 Err(why) => self.results.no_worker = Some(why),
             }
@@ -153,17 +183,68 @@ impl Supervisor<'_, '_> {
             let record = self.claim(case);
             self.push(record);
         }
-        self.rounds(
-            "peer access",
-            &mut worker,
-            &self.plan.on,
-            &self.plan.on_rates,
-            true,
-        );
-        if let Some(ready) = worker.take() {
-            ready.end();
+        staff
+    }
+
+    /// Repeats a phase's rounds until `time` is over, at least once. All passes of a case make one record.
+    fn soak(&mut self, staff: &mut Option<Staff>, phase: &Phase, time: Duration) {
+        let until = Instant::now() + time;
+        let mut sums: BTreeMap<u32, (Case, Answer)> = BTreeMap::new();
+        let mut ended: BTreeSet<u32> = BTreeSet::new();
+        for pass in 1..=u16::MAX {
+            for round in &phase.rounds {
+                let late = Instant::now() >= until && pass > 1;
+                if late || process::interrupted() {
+                    break;
+                }
+                let live = round.cases.iter().filter(|case| !ended.contains(&case.id));
+                let live = Round {
+                    cases: live.cloned().collect(),
+                };
+                for (case, answer) in self.first_look(staff, &live, phase.place, pass) {
+                    match answer {
+                        Some(answer)
+                            if answer.outcome.is_intact()
+                                || answer.outcome.corruption().is_some() =>
+                        {
+                            let sum = sums.remove(&case.id).map(|(_, sum)| sum);
+                            let sum = sum.map_or(answer.clone(), |sum| add(sum, &answer));
+                            sums.insert(case.id, (case, sum));
+                        }
+                        // Hangs, faults and deaths go the way of all suspects: alone, and then no more.
+                        other => {
+                            ended.insert(case.id);
+                            let before = sums.remove(&case.id);
+                            match before {
+                                Some((case, sum)) if sum.outcome.corruption().is_some() => {
+                                    let record = self.record(case, sum.outcome.clone(), Some(sum));
+                                    self.push(record);
+                                }
+                                _ => self.rerun(vec![(case, other)], None, phase.place, false),
+                            }
+                        }
+                    }
+                }
+            }
+            if Instant::now() >= until || process::interrupted() {
+                break;
+            }
         }
-        self.observe("after");
+        for (case, sum) in sums.into_values() {
+            self.remember(&case, &sum);
+            let mut record = self.record(case, sum.outcome.clone(), Some(sum));
+            record.alone = false;
+            self.push(record);
+        }
+        let pushed: BTreeSet<u32> = self
+            .results
+            .records
+            .iter()
+            .map(|record| record.case.id)
+            .collect();
+        for case in phase.cases().filter(|case| !pushed.contains(&case.id)) {
+            self.not_run(case.clone(), "the soak ended before its turn");
+        }
     }
 
     fn timed<T>(&mut self, name: &str, work: impl FnOnce(&mut Self) -> T) -> T {
@@ -185,37 +266,19 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    fn rounds(
-        &mut self,
-        name: &str,
-        worker: &mut Option<Ready>,
-        rounds: &[Round],
-        rates: &[Case],
-        peer: bool,
-    ) {
-        self.phase(name, rounds.iter().map(|round| round.cases.len()).sum());
-        self.timed(&format!("content, {name}"), |s| {
-            rounds.iter().for_each(|round| s.round(worker, round, peer))
-        });
-        self.phase(&format!("rates, {name}"), rates.len());
-        self.timed(&format!("rates, {name}"), |s| {
-            for case in rates {
-                s.round(
-                    worker,
-                    &Round {
-                        cases: vec![case.clone()],
-                    },
-                    peer,
-                );
-            }
-        });
-    }
-
     /// Why a case is not put to a worker, if so.
-    fn settled(&self, case: &Case, peer: bool) -> Option<Outcome> {
+    pub(super) fn settled(&self, case: &Case, place: Place) -> Option<Outcome> {
         let not_run = |reason: String| Some(Outcome::NotRun { reason });
         if process::interrupted() {
             return not_run("interrupted".to_string());
+        }
+        if self.give_up_at.is_some_and(|end| Instant::now() >= end) {
+            let limit = self.plan.budget.time_limit(self.plan.gpus.len());
+            return not_run(format!(
+                "the time limit of the {} budget, {} s, was reached",
+                self.plan.budget.name(),
+                limit.as_secs()
+            ));
         }
         if let Some(gpu) = self
             .pool
@@ -235,12 +298,19 @@ impl Supervisor<'_, '_> {
                 case.mechanism
             ));
         }
+        // Copies end by themselves; kernels that wait for bytes that do not come, and load on a broken pair, do not.
+        if case.rung >= Rung::Resident
+            && !self.plan.force
+            && let Some(unsafe_after) = self.first_failure(pair)
+        {
+            return not_run(format!("unsafe after {unsafe_after}"));
+        }
         if case.timed && self.wrong.contains_key(&key) {
             return Some(Outcome::NotApplicable {
                 reason: "no rate is taken of a transfer that is wrong".to_string(),
             });
         }
-        if !peer {
+        if place == Place::Off {
             return None;
         }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
@@ -250,11 +320,33 @@ impl Supervisor<'_, '_> {
         self.claims.hinders(accessor)
     }
 
-    /// Runs a round in `worker`, and again alone whatever was not right.
-    fn round(&mut self, worker: &mut Option<Ready>, round: &Round, peer: bool) {
+    /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
+    /// no kernel waits for it.
+    fn first_failure(&self, pair: OrderedPair) -> Option<String> {
+        let failed = self.wrong.keys().chain(&self.stopped);
+        failed
+            .filter(|(p, _)| *p == pair || *p == pair.reversed())
+            .filter_map(|(p, id)| {
+                let mechanism = mechanism::by_id(id)?;
+                (mechanism.place() != Place::Off).then_some((mechanism.rung(), *p, id))
+            })
+            .min()
+            .map(|(rung, p, id)| format!("rung {rung}: {id} failed on {p}"))
+    }
+
+    /// Puts a round to `staff` once. A case without an answer comes back without one; what is settled is recorded here.
+    fn first_look(
+        &mut self,
+        staff: &mut Option<Staff>,
+        round: &Round,
+        place: Place,
+        pass: u16,
+    ) -> Vec<(Case, Option<Answer>)> {
         let mut cases = Vec::new();
         for case in &round.cases {
-            match self.settled(case, peer) {
+            match self.settled(case, place) {
+                // In a soak the passes before count.
+                Some(_) if pass > 1 => {}
                 Some(outcome) => {
                     let record = self.record(case.clone(), outcome, None);
                     self.push(record);
@@ -263,81 +355,75 @@ impl Supervisor<'_, '_> {
             }
         }
         if cases.is_empty() {
-            return;
+            return Vec::new();
         }
-        if worker.is_none() {
-            match self.pool.open(peer) {
-                Ok(ready) => *worker = Some(ready),
+        if staff.is_none() {
+            match self.timed("start of further workers", |s| s.pool.open(place)) {
+                Ok(open) => *staff = Some(open),
                 Err(why) => {
                     cases.into_iter().for_each(|case| {
                         self.not_run(case, &format!("no worker could start: {why}"))
                     });
-                    return;
+                    return Vec::new();
                 }
             }
         }
-        let (answers, ended) = self.ask(worker, &cases, false);
+        let how = Look {
+            search: false,
+            pass,
+        };
+        let (mut answers, ended) = self.ask(staff, &cases, how);
+        self.lost = ended;
+        cases
+            .into_iter()
+            .map(|case| {
+                let answer = answers.remove(&case.id);
+                (case, answer)
+            })
+            .collect()
+    }
+
+    /// Runs a round in `staff`, and again alone whatever was not right.
+    pub(super) fn round(&mut self, staff: &mut Option<Staff>, round: &Round, place: Place) {
         let mut suspects = Vec::new();
-        for case in cases {
-            match answers.get(&case.id) {
+        for (case, answer) in self.first_look(staff, round, place, 0) {
+            match answer {
                 Some(answer) if !needs_rerun(&answer.outcome) => {
-                    let record = self.record(case, answer.outcome.clone(), Some(answer.clone()));
+                    let record = self.record(case, answer.outcome.clone(), Some(answer));
                     self.push(record);
                 }
-                shared => suspects.push((case, shared.cloned())),
+                // Under load is what is asked: there is no second look without the load, and none is needed, as each of
+                // these pairs was right alone.
+                Some(mut answer) if case.load.is_some() => {
+                    answer.notes.push("under load".to_string());
+                    self.remember(&case, &answer);
+                    let mut record = self.record(case, answer.outcome.clone(), Some(answer));
+                    record.alone = false;
+                    self.push(record);
+                }
+                shared => suspects.push((case, shared)),
             }
         }
         let alone_already = suspects.len() == 1 && round.cases.len() == 1;
-        self.rerun(suspects, ended.as_deref(), peer, alone_already);
+        let ended = self.lost.take();
+        self.rerun(suspects, ended.as_deref(), place, alone_already);
     }
 
     /// Sends cases and collects answers. A worker that must not be used again is gone afterwards; the text says why.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
-        worker: &mut Option<Ready>,
+        staff: &mut Option<Staff>,
         cases: &[Case],
-        search: bool,
+        look: Look,
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
-        let mut answers = BTreeMap::new();
-        let Some(ready) = worker else {
-            return (answers, None);
+        let Some(open) = staff else {
+            return (BTreeMap::new(), None);
         };
         let deadline = Instant::now() + self.pool.limit(cases);
-        let mut sent = ready.child.send(&Request::Run {
-            cases: cases.to_vec(),
-            search,
-        });
-        let mut ended = None;
-        loop {
-            let reply = match sent {
-                Ok(()) => ready.child.receive::<Reply>(deadline),
-                Err(error) => Err(error),
-            };
-            sent = Ok(());
-            match reply {
-                Ok(Reply::Answer(answer)) => {
-                    if answer.retire {
-                        ended = Some("retired after a fault".to_string());
-                    }
-                    answers.insert(answer.id, answer);
-                }
-                Ok(Reply::Done) => break,
-                Ok(other) => {
-                    ended = Some(format!("a worker answered out of turn: {other:?}"));
-                    break;
-                }
-                Err(error) => {
-                    ended = Some(match error {
-                        ReceiveError::Ended(how) => how,
-                        other => other.to_string(),
-                    });
-                    break;
-                }
-            }
-        }
+        let (answers, ended) = open.run(cases, look, deadline);
         if ended.is_some()
-            && let Some(ready) = worker.take()
-            && !ready.child.kill()
+            && let Some(open) = staff.take()
+            && !open.kill()
         {
             // Stuck in the driver: whatever these cases touch is not safe to probe further.
             self.quarantine(cases, &answers);
@@ -357,207 +443,7 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// After a hang: a GPU that stays busy with no process is wedged, and later results on it are worthless.
-    fn look_for_wedge(&mut self, case: &Case) {
-        let busy = |observation: &Observation, gpu: u32| {
-            let gpu = observation.gpus.get(gpu as usize);
-            gpu.is_some_and(|g| {
-                g.utilization_percent.known().is_some_and(|u| *u >= 95)
-                    && g.foreign_processes.known().is_some_and(Vec::is_empty)
-            })
-        };
-        let mut seen: Option<BTreeSet<u32>> = None;
-        for _ in 0..3 {
-            // NVML's utilisation covers up to the last second.
-            std::thread::sleep(Duration::from_millis(600));
-            let Some(observation) = (self.hooks.observe)("after a hang", &self.pool.pids) else {
-                return;
-            };
-            let touched = self
-                .plan
-                .gpus
-                .iter()
-                .copied()
-                .filter(|gpu| case.subject.touches(GpuIndex(*gpu)));
-            let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
-            seen = Some(seen.map_or(now.clone(), |seen| {
-                seen.intersection(&now).copied().collect()
-            }));
-            if seen.as_ref().is_none_or(BTreeSet::is_empty) {
-                return;
-            }
-        }
-        self.pool.quarantined.extend(seen.unwrap_or_default());
-    }
-
-    /// Runs suspects again, each alone, in a worker that has not seen a fault.
-    fn rerun(
-        &mut self,
-        suspects: Vec<(Case, Option<Answer>)>,
-        ended: Option<&str>,
-        peer: bool,
-        alone_already: bool,
-    ) {
-        let mut finished: Vec<(Case, Option<Answer>, Answer)> = Vec::new();
-        for (case, shared) in suspects {
-            let confirmed = case
-                .subject
-                .pair()
-                .and_then(|p| self.wrong.get(&(p, case.mechanism.clone())).copied());
-            // Where lost words went is seen only alone.
-            if let (Some(kind), Some(answer)) = (confirmed, &shared)
-                && let Some(corruption) = answer.outcome.corruption()
-                && (kind, corruption.kind) != (WrongKind::Misrouted, WrongKind::Dropped)
-            {
-                let mut answer = answer.clone();
-                answer
-                    .notes
-                    .push("this pair and mechanism were already confirmed wrong alone".to_string());
-                let record = self.record(case, answer.outcome.clone(), Some(answer));
-                self.push(record);
-                continue;
-            }
-            if let (true, Some(answer)) = (alone_already, shared.clone())
-                && (!is_dropped(&answer) || self.plan.gpus.len() < 3)
-            {
-                self.remember(&case, &answer);
-                finished.push((case, None, answer));
-                continue;
-            }
-            if let Some(outcome) = self.settled(&case, peer) {
-                let record = self.record(case, outcome, None);
-                self.push(record);
-                continue;
-            }
-            let mut worker = match self.alone.remove(&peer) {
-                Some(ready) => Some(ready),
-                None => match self.pool.open(peer) {
-                    Ok(ready) => Some(ready),
-                    Err(why) => {
-                        self.not_run(
-                            case,
-                            &format!("no worker could start for a second look: {why}"),
-                        );
-                        continue;
-                    }
-                },
-            };
-            let started = Instant::now();
-            let (mut answers, gone) = self.ask(&mut worker, std::slice::from_ref(&case), false);
-            let dropped = answers.get(&case.id).is_some_and(is_dropped);
-            if dropped && self.plan.gpus.len() > 2 {
-                let (searched, _) = self.ask(&mut worker, std::slice::from_ref(&case), true);
-                let found = |answer: &Answer| answer.outcome.corruption().is_some();
-                answers.extend(searched.into_iter().filter(|(_, answer)| found(answer)));
-            }
-            if let Some(ready) = worker {
-                self.alone.insert(peer, ready);
-            }
-            let answer = answers.remove(&case.id).unwrap_or_else(|| {
-                let took = started.elapsed();
-                let how = gone.clone().unwrap_or_default();
-                let outcome = if process::interrupted() {
-                    Outcome::NotRun {
-                        reason: "interrupted".to_string(),
-                    }
-                } else if how == ReceiveError::TimedOut.to_string() {
-                    Outcome::TimedOut {
-                        after_ms: took.as_millis() as u64,
-                    }
-                } else {
-                    Outcome::Died { how }
-                };
-                unanswered(&case, outcome, took)
-            });
-            self.remember(&case, &answer);
-            finished.push((case, shared, answer));
-        }
-        let culprits: Vec<Case> = finished
-            .iter()
-            .filter(|(_, _, alone)| alone.outcome.is_failure())
-            .map(|(case, _, _)| case.clone())
-            .collect();
-        let astray = finished.iter().any(|(_, _, alone)| {
-            let found = alone.outcome.corruption();
-            found.is_some_and(|corruption| corruption.kind == WrongKind::Misrouted)
-        });
-        for (case, shared, mut alone) in finished {
-            let neighbour = culprits.iter().any(|c| {
-                c.id != case.id
-                    && self.plan.gpus.iter().any(|g| {
-                        c.subject.touches(GpuIndex(*g)) && case.subject.touches(GpuIndex(*g))
-                    })
-            });
-            let mut is_alone = true;
-            if alone.outcome.is_intact() {
-                match shared {
-                    Some(shared) if astray && shared.outcome.corruption().is_some() => {
-                        alone.notes.push(
-                            "intact when run alone: words of a neighbour's misrouted transfer lay in its buffer"
-                                .to_string(),
-                        );
-                    }
-                    // Wrong only together with others stays wrong. A fault or hang may be a neighbour's.
-                    Some(shared)
-                        if shared.outcome.corruption().is_some()
-                            || shared.outcome.is_failure() && !neighbour =>
-                    {
-                        alone = shared;
-                        alone.notes.push(
-                            "intact when run alone: wrong only together with other pairs"
-                                .to_string(),
-                        );
-                        is_alone = false;
-                    }
-                    None if !alone_already && culprits.is_empty() => {
-                        let how = ended.unwrap_or("no answer").to_string();
-                        alone.outcome = Outcome::Died { how };
-                        alone.notes.push(
-                            "intact when run alone: the worker was lost while pairs ran side by side".to_string(),
-                        );
-                        is_alone = false;
-                    }
-                    _ => {}
-                }
-            }
-            let mut record = self.record(case, alone.outcome.clone(), Some(alone));
-            record.alone = is_alone;
-            self.push(record);
-        }
-    }
-
-    /// Keeps what an answer given alone means for later cases of its pair and mechanism.
-    fn remember(&mut self, case: &Case, answer: &Answer) {
-        let pair = match case.subject {
-            Subject::Pair(pair) => pair,
-            // A GPU that hangs or dies alone is the finding: its pairs are not tried, and not blamed.
-            Subject::Gpu(gpu) => {
-                if matches!(
-                    answer.outcome,
-                    Outcome::TimedOut { .. } | Outcome::Died { .. }
-                ) {
-                    self.pool.quarantined.insert(gpu.0);
-                }
-                return;
-            }
-        };
-        let key = (pair, case.mechanism.clone());
-        match &answer.outcome {
-            Outcome::Corrupt(found) => {
-                self.wrong.insert(key, found.kind);
-            }
-            Outcome::TimedOut { .. } => {
-                self.stopped.insert(key);
-                self.look_for_wedge(case);
-            }
-            Outcome::Faulted { .. } | Outcome::Died { .. } => {
-                self.stopped.insert(key);
-            }
-            _ => {}
-        }
-    }
-
-    fn record(&self, case: Case, outcome: Outcome, answer: Option<Answer>) -> Record {
+    pub(super) fn record(&self, case: Case, outcome: Outcome, answer: Option<Answer>) -> Record {
         let (attempts_ran, rate, took_ms, notes, peer_access, executor) = match answer {
             Some(a) => (
                 a.attempts_ran,
@@ -590,7 +476,7 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    fn not_run(&mut self, case: Case, reason: &str) {
+    pub(super) fn not_run(&mut self, case: Case, reason: &str) {
         let record = self.record(
             case,
             Outcome::NotRun {
@@ -601,7 +487,7 @@ impl Supervisor<'_, '_> {
         self.push(record);
     }
 
-    fn push(&mut self, record: Record) {
+    pub(super) fn push(&mut self, record: Record) {
         (self.hooks.record)(&record);
         self.results.records.push(record);
     }
@@ -620,8 +506,9 @@ impl Supervisor<'_, '_> {
         record
     }
 
-    fn selftest(&mut self, worker: &mut Option<Ready>) {
-        let (Some(ready), Some(gpu)) = (worker.as_mut(), self.plan.gpus.first()) else {
+    fn selftest(&mut self, staff: &mut Option<Staff>) {
+        let solo = staff.as_mut().and_then(Staff::solo);
+        let (Some(ready), Some(gpu)) = (solo, self.plan.gpus.first()) else {
             return;
         };
         let limit = Duration::from_secs(30) * self.pool.factor;
@@ -630,15 +517,17 @@ impl Supervisor<'_, '_> {
             // No self-test is told by its absence; a worker that did not answer is not used again.
             Ok(_) => {}
             Err(_) => {
-                if let Some(ready) = worker.take() {
-                    ready.child.kill();
+                if let Some(open) = staff.take() {
+                    open.kill();
                 }
             }
         }
     }
 
-    fn observe_under_load(&mut self, worker: &mut Option<Ready>) {
-        let Some(ready) = worker.as_mut() else { return };
+    fn observe_under_load(&mut self, staff: &mut Option<Staff>) {
+        let Some(ready) = staff.as_mut().and_then(Staff::solo) else {
+            return;
+        };
         if ready
             .child
             .send(&Request::Load {
@@ -658,23 +547,23 @@ impl Supervisor<'_, '_> {
         self.observe(&format!("under load: host to device on {}", gpus.join(" ")));
         let limit = Instant::now() + (LOAD + Duration::from_secs(10)) * self.pool.factor;
         if !matches!(ready.child.receive::<Reply>(limit), Ok(Reply::Done))
-            && let Some(ready) = worker.take()
+            && let Some(open) = staff.take()
         {
-            ready.child.kill();
+            open.kill();
         }
     }
 
     /// With one GPU: memory shared by CUDA IPC between two processes on it.
-    fn ipc(&mut self, worker: &mut Option<Ready>) {
+    fn ipc(&mut self, staff: &mut Option<Staff>) {
         let Some(case) = self.plan.ipc.clone() else {
             return;
         };
-        if let Some(outcome) = self.settled(&case, false) {
+        if let Some(outcome) = self.settled(&case, Place::Off) {
             let record = self.record(case, outcome, None);
             self.push(record);
             return;
         }
-        let outcome = self.ipc_answer(worker, &case);
+        let outcome = self.ipc_answer(staff, &case);
         let record = match outcome {
             Ok(answer) => self.record(case, answer.outcome.clone(), Some(answer)),
             Err(why) => self.record(case, Outcome::NotRun { reason: why }, None),
@@ -682,9 +571,12 @@ impl Supervisor<'_, '_> {
         self.push(record);
     }
 
-    fn ipc_answer(&mut self, worker: &mut Option<Ready>, case: &Case) -> Result<Answer, String> {
+    fn ipc_answer(&mut self, staff: &mut Option<Staff>, case: &Case) -> Result<Answer, String> {
         let limit = self.pool.limit(std::slice::from_ref(case));
-        let owner = worker.as_mut().ok_or("no worker is open")?;
+        let owner = staff
+            .as_mut()
+            .and_then(Staff::solo)
+            .ok_or("no worker is open")?;
         let gpu = *self.plan.gpus.first().ok_or("no GPU was chosen")?;
         let handle = match owner.ask(
             &Request::IpcOwn {
@@ -700,7 +592,7 @@ impl Supervisor<'_, '_> {
             Ok(other) => return Err(format!("a worker answered out of turn: {other:?}")),
             Err(error) => return Err(error.to_string()),
         };
-        let mut visitor = self.pool.open(false)?;
+        let mut visitor = self.pool.open_solo(false)?;
         let visited = visitor.ask(
             &Request::IpcVisit {
                 case: case.clone(),
@@ -726,34 +618,31 @@ impl Supervisor<'_, '_> {
     }
 }
 
-/// Whether nothing arrived: perhaps it arrived elsewhere.
-fn is_dropped(answer: &Answer) -> bool {
-    let found = answer.outcome.corruption();
-    found.is_some_and(|corruption| corruption.kind == WrongKind::Dropped)
+/// Two answers to the same question, one after the other, as one.
+fn add(mut sum: Answer, next: &Answer) -> Answer {
+    sum.attempts_ran += next.attempts_ran;
+    sum.took_ms += next.took_ms;
+    let ran = sum.attempts_ran;
+    match (&mut sum.outcome, &next.outcome) {
+        (Outcome::Corrupt(first), Outcome::Corrupt(later)) => {
+            first.wrong_attempts += later.wrong_attempts;
+        }
+        (Outcome::Intact, Outcome::Corrupt(later)) => {
+            let mut found = later.clone();
+            found.attempt += ran - next.attempts_ran;
+            sum.outcome = Outcome::Corrupt(found);
+        }
+        _ => {}
+    }
+    if let Outcome::Corrupt(found) = &mut sum.outcome {
+        found.attempts_ran = ran;
+    }
+    sum
 }
 
 /// Whether an answer from company has to be confirmed alone.
 fn needs_rerun(outcome: &Outcome) -> bool {
     outcome.is_failure() || matches!(outcome, Outcome::NotRun { .. })
-}
-
-fn unanswered(case: &Case, outcome: Outcome, took: Duration) -> Answer {
-    let executor = case
-        .subject
-        .pair()
-        .and_then(|pair| mechanism::by_id(&case.mechanism).map(|m| m.executor(pair)))
-        .unwrap_or_default();
-    Answer {
-        id: case.id,
-        outcome,
-        peer_access: PeerAccess::NotApplicable,
-        executor,
-        attempts_ran: 0,
-        rate: None,
-        took_ms: took.as_secs_f64() * 1e3,
-        notes: Vec::new(),
-        retire: true,
-    }
 }
 
 /// Single-GPU tests by id, for `--mechanism` and lists.

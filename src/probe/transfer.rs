@@ -426,8 +426,7 @@ fn others<'a>(setting: &'a Setting, lane: &Lane) -> impl Iterator<Item = &'a Sea
 
 /// Measures the rate of one flow, alone, and judges the content of the last copy.
 fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
-    if lane.mechanism.side() == Side::Host && lane.mechanism.id() == "bounce" {
-        // Two streams of two contexts: events of one cannot time the other.
+    if !lane.mechanism.timed() {
         return Ok(());
     }
     let transfer = lane.transfer();

@@ -24,6 +24,8 @@ pub enum Request {
         cases: Vec<Case>,
         /// Whether to look for lost words in the other GPUs' buffers: only meaningful for a case that runs alone.
         search: bool,
+        /// Pass of a soak, 0 outside one: moves the run field of words, so that those of an earlier pass are stale.
+        pass: u16,
     },
     /// Host-to-device copies on all GPUs for a while, so that the observer sees links under load. Answered by `Done`.
     Load {

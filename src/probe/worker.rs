@@ -16,6 +16,7 @@ use crate::{
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
     },
+    words::Key,
 };
 use std::{
     io::{BufRead, Write},
@@ -242,8 +243,16 @@ impl Worker {
         };
         match request {
             Request::Open(_) => {}
-            Request::Run { cases, search } => {
-                self.run(&cases, search, &|answer| reply(Reply::Answer(answer)));
+            Request::Run {
+                cases,
+                search,
+                pass,
+            } => {
+                let setting = Setting {
+                    run: self.open.run.wrapping_add(u32::from(pass)) & Key::RUN_BITS,
+                    ..self.setting(search)
+                };
+                self.run(&setting, &cases, &|answer| reply(Reply::Answer(answer)));
                 reply(Reply::Done);
             }
             Request::Load { millis } => {
@@ -314,8 +323,7 @@ impl Worker {
         }
     }
 
-    fn run(&self, cases: &[Case], search: bool, emit: &(impl Fn(Answer) + Sync)) {
-        let setting = self.setting(search);
+    fn run(&self, setting: &Setting, cases: &[Case], emit: &(impl Fn(Answer) + Sync)) {
         let (pairs, singles): (Vec<Case>, Vec<Case>) = cases
             .iter()
             .cloned()
@@ -327,7 +335,6 @@ impl Worker {
                     .iter()
                     .filter(|c| c.subject == Subject::Gpu(GpuIndex(seat.gpu)))
                     .collect();
-                let setting = &setting;
                 if !own.is_empty() {
                     scope.spawn(move || {
                         let mut lost = false;
@@ -357,7 +364,7 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        transfer::run(&setting, &pairs, emit);
+        transfer::run(setting, &pairs, emit);
         if self.per_request {
             for pair in wanted {
                 if let (Some(source), Some(destination)) =

@@ -94,6 +94,7 @@ fn without_data(report: &Report) -> Vec<Group> {
             Outcome::Refused { .. }
                 | Outcome::Faulted { .. }
                 | Outcome::TimedOut { .. }
+                | Outcome::Never { .. }
                 | Outcome::Died { .. }
         ) {
             continue;
@@ -159,6 +160,8 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         PeerAccess::DestinationToSource => {
             Some("peer access enabled from destination to source only")
         }
+        PeerAccess::Imported => Some("memory of another process, opened by its handle"),
+        PeerAccess::Granted => Some("access granted for this allocation alone"),
     };
     let mut moved = format!("moved by {}", cut(&record.executor, 60));
     if let Some(access) = access {

@@ -505,6 +505,13 @@ pub(super) fn particulars(outcome: &Outcome) -> Option<String> {
         Outcome::TimedOut { after_ms } => {
             format!("hang, not finished after {after_ms} ms; its worker was killed")
         }
+        Outcome::Never {
+            round,
+            rounds,
+            after_ms,
+        } => format!(
+            "the flag of round {round} of {rounds} never came; the kernel gave up by itself after {after_ms} ms"
+        ),
         Outcome::Died { how } => format!("the worker died, {how}"),
         Outcome::NotRun { reason } => format!("not run, {reason}"),
     })

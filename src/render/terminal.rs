@@ -489,7 +489,10 @@ fn why(report: &Report) -> String {
                     any(&|o| matches!(o, Outcome::Faulted { .. })),
                     "a failed driver call",
                 ),
-                (any(&|o| matches!(o, Outcome::TimedOut { .. })), "a hang"),
+                (
+                    any(&|o| matches!(o, Outcome::TimedOut { .. } | Outcome::Never { .. })),
+                    "a hang",
+                ),
                 (any(&|o| matches!(o, Outcome::Died { .. })), "a dead worker"),
             ]
             .iter()

@@ -473,6 +473,7 @@ fn record(
             offset: 0,
             attempts: 3,
             timed: true,
+            load: None,
         },
         attempts_ran: if outcome.ran() { 3 } else { 0 },
         outcome,
@@ -652,6 +653,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         observations: Vec::new(),
         selftest: Some(selftest()),
         coverage: Coverage {
+            budget: None,
             planned,
             ran: planned - not_run,
             not_applicable: Vec::new(),

@@ -31,6 +31,7 @@ pub(crate) struct Host {
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
+    /// Without the line that says what the run will take.
     pub(crate) stderr: String,
 }
 
@@ -160,7 +161,12 @@ pub(crate) fn finish(child: &mut Child) -> Run {
     Run {
         code: status.code(),
         stdout: reader.join().unwrap(),
-        stderr: complaints.join().unwrap(),
+        stderr: complaints
+            .join()
+            .unwrap()
+            .split_inclusive('\n')
+            .filter(|line| !line.contains(" budget: "))
+            .collect(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Our own copies through pinned host memory: device to host, then host to device. The control arm: it never uses a peer
 //! path, so only its failure clears the fabric.
 
-use super::{Mechanism, Side, StartError, Transfer};
+use super::{Mechanism, Place, Side, StartError, Transfer};
 use crate::{
     gpu::Region,
     model::{case::Rung, pair::OrderedPair},
@@ -22,11 +22,16 @@ impl Mechanism for Bounce {
         Rung::Staged
     }
 
-    fn needs_peer_access(&self) -> bool {
-        false
+    fn place(&self) -> Place {
+        Place::Off
     }
 
     fn needs_kernels(&self) -> bool {
+        false
+    }
+
+    fn timed(&self) -> bool {
+        // Two streams of two contexts: events of one cannot time the other.
         false
     }
 

@@ -1,6 +1,6 @@
 //! The source's copy engine writes into the destination's memory, with peer access on.
 
-use super::{Mechanism, Side, StartError, Transfer};
+use super::{Mechanism, Place, Side, StartError, Transfer};
 use crate::{
     gpu::Region,
     model::{case::Rung, pair::OrderedPair},
@@ -21,8 +21,8 @@ impl Mechanism for CePush {
         Rung::Copied
     }
 
-    fn needs_peer_access(&self) -> bool {
-        true
+    fn place(&self) -> Place {
+        Place::On
     }
 
     fn needs_kernels(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::{
     gpu::{Region, kernels::KernelError, stream::Stream},
     model::{case::Rung, pair::OrderedPair},
 };
+use serde::{Deserialize, Serialize};
 
 mod bounce;
 mod ce_pull;
@@ -47,6 +48,30 @@ pub enum Side {
     Host,
 }
 
+/// Which worker processes carry a mechanism. Peer access changes the path of later copies in a context, so every place has
+/// processes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// One process over all GPUs that never enabled peer access.
+    Off,
+    /// One process over all GPUs with peer access enabled both ways.
+    On,
+    /// One process per GPU, as engines run: memory of others is opened by handle.
+    Ranks,
+}
+
+impl Place {
+    /// As phases are named.
+    pub fn words(self) -> &'static str {
+        match self {
+            Place::Off => "staged",
+            Place::On => "peer access",
+            Place::Ranks => "across processes",
+        }
+    }
+}
+
 /// Why a transfer could not be queued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
@@ -75,10 +100,14 @@ pub trait Mechanism: Sync {
     fn title(&self) -> &'static str;
     /// Rung of the ladder.
     fn rung(&self) -> Rung;
-    /// Whether it runs with peer access enabled (true) or in a process that never enabled it (false).
-    fn needs_peer_access(&self) -> bool;
+    /// Which worker processes carry it.
+    fn place(&self) -> Place;
     /// Whether it needs kernels on the executing GPU.
     fn needs_kernels(&self) -> bool;
+    /// Whether its rate is taken: events of one stream can time it, and the number tells something of its own.
+    fn timed(&self) -> bool {
+        true
+    }
     /// Which end executes.
     fn side(&self) -> Side;
     /// Queues the transfer on the executing seat's stream.

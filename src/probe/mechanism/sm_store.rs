@@ -1,6 +1,6 @@
 //! The source's multiprocessors store into the destination's memory.
 
-use super::{Mechanism, Side, StartError, Transfer};
+use super::{Mechanism, Place, Side, StartError, Transfer};
 use crate::{
     gpu::Region,
     model::{case::Rung, pair::OrderedPair},
@@ -21,8 +21,8 @@ impl Mechanism for SmStore {
         Rung::Touched
     }
 
-    fn needs_peer_access(&self) -> bool {
-        true
+    fn place(&self) -> Place {
+        Place::On
     }
 
     fn needs_kernels(&self) -> bool {

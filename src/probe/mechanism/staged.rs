@@ -1,7 +1,7 @@
 //! The driver's own copy between two GPUs in a process that never enabled peer access. It goes through the host, by the
 //! driver's word; nobody tests it, so it is itself under test.
 
-use super::{Mechanism, Side, StartError, Transfer};
+use super::{Mechanism, Place, Side, StartError, Transfer};
 use crate::{
     gpu::Region,
     model::{case::Rung, pair::OrderedPair},
@@ -22,8 +22,8 @@ impl Mechanism for Staged {
         Rung::Staged
     }
 
-    fn needs_peer_access(&self) -> bool {
-        false
+    fn place(&self) -> Place {
+        Place::Off
     }
 
     fn needs_kernels(&self) -> bool {

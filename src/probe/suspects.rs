@@ -1,0 +1,257 @@
+//! Second looks: whatever looked wrong in company runs again alone, in workers that have not seen a fault, before anybody is
+//! blamed. Knows suspects and culprits; never which cases come next.
+
+use super::{
+    mechanism::{self, Place},
+    pool::Look,
+    supervisor::Supervisor,
+    wire::Answer,
+};
+use crate::{
+    child::ReceiveError,
+    ffi::process,
+    model::{
+        case::{Case, Outcome, PeerAccess, Subject, WrongKind},
+        pair::GpuIndex,
+        snapshot::Observation,
+    },
+};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+impl Supervisor<'_, '_> {
+    /// After a hang: a GPU that stays busy with no process is wedged, and later results on it are worthless.
+    pub(super) fn look_for_wedge(&mut self, case: &Case) {
+        let busy = |observation: &Observation, gpu: u32| {
+            let gpu = observation.gpus.get(gpu as usize);
+            gpu.is_some_and(|g| {
+                g.utilization_percent.known().is_some_and(|u| *u >= 95)
+                    && g.foreign_processes.known().is_some_and(Vec::is_empty)
+            })
+        };
+        let mut seen: Option<BTreeSet<u32>> = None;
+        for _ in 0..3 {
+            // NVML's utilisation covers up to the last second.
+            std::thread::sleep(Duration::from_millis(600));
+            let Some(observation) = (self.hooks.observe)("after a hang", &self.pool.pids) else {
+                return;
+            };
+            let touched = self
+                .plan
+                .gpus
+                .iter()
+                .copied()
+                .filter(|gpu| case.subject.touches(GpuIndex(*gpu)));
+            let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
+            seen = Some(seen.map_or(now.clone(), |seen| {
+                seen.intersection(&now).copied().collect()
+            }));
+            if seen.as_ref().is_none_or(BTreeSet::is_empty) {
+                return;
+            }
+        }
+        self.pool.quarantined.extend(seen.unwrap_or_default());
+    }
+
+    /// Runs suspects again, each alone, in a worker that has not seen a fault.
+    pub(super) fn rerun(
+        &mut self,
+        suspects: Vec<(Case, Option<Answer>)>,
+        ended: Option<&str>,
+        place: Place,
+        alone_already: bool,
+    ) {
+        let mut finished: Vec<(Case, Option<Answer>, Answer)> = Vec::new();
+        for (case, shared) in suspects {
+            let confirmed = case
+                .subject
+                .pair()
+                .and_then(|p| self.wrong.get(&(p, case.mechanism.clone())).copied());
+            // Where lost words went is seen only alone.
+            if let (Some(kind), Some(answer)) = (confirmed, &shared)
+                && let Some(corruption) = answer.outcome.corruption()
+                && (kind, corruption.kind) != (WrongKind::Misrouted, WrongKind::Dropped)
+            {
+                let mut answer = answer.clone();
+                answer
+                    .notes
+                    .push("this pair and mechanism were already confirmed wrong alone".to_string());
+                let record = self.record(case, answer.outcome.clone(), Some(answer));
+                self.push(record);
+                continue;
+            }
+            if let (true, Some(answer)) = (alone_already, shared.clone())
+                && (!is_dropped(&answer) || self.plan.gpus.len() < 3)
+            {
+                self.remember(&case, &answer);
+                finished.push((case, None, answer));
+                continue;
+            }
+            if let Some(outcome) = self.settled(&case, place) {
+                let record = self.record(case, outcome, None);
+                self.push(record);
+                continue;
+            }
+            let mut worker = match self.alone.remove(&place) {
+                Some(ready) => Some(ready),
+                None => match self.pool.open(place) {
+                    Ok(ready) => Some(ready),
+                    Err(why) => {
+                        self.not_run(
+                            case,
+                            &format!("no worker could start for a second look: {why}"),
+                        );
+                        continue;
+                    }
+                },
+            };
+            let started = Instant::now();
+            let (mut answers, gone) =
+                self.ask(&mut worker, std::slice::from_ref(&case), Look::default());
+            let dropped = answers.get(&case.id).is_some_and(is_dropped);
+            if dropped && self.plan.gpus.len() > 2 {
+                let (searched, _) = self.ask(
+                    &mut worker,
+                    std::slice::from_ref(&case),
+                    Look {
+                        search: true,
+                        pass: 0,
+                    },
+                );
+                let found = |answer: &Answer| answer.outcome.corruption().is_some();
+                answers.extend(searched.into_iter().filter(|(_, answer)| found(answer)));
+            }
+            if let Some(ready) = worker {
+                self.alone.insert(place, ready);
+            }
+            let answer = answers.remove(&case.id).unwrap_or_else(|| {
+                let took = started.elapsed();
+                let how = gone.clone().unwrap_or_default();
+                let outcome = if process::interrupted() {
+                    Outcome::NotRun {
+                        reason: "interrupted".to_string(),
+                    }
+                } else if how == ReceiveError::TimedOut.to_string() {
+                    Outcome::TimedOut {
+                        after_ms: took.as_millis() as u64,
+                    }
+                } else {
+                    Outcome::Died { how }
+                };
+                unanswered(&case, outcome, took)
+            });
+            self.remember(&case, &answer);
+            finished.push((case, shared, answer));
+        }
+        let culprits: Vec<Case> = finished
+            .iter()
+            .filter(|(_, _, alone)| alone.outcome.is_failure())
+            .map(|(case, _, _)| case.clone())
+            .collect();
+        let astray = finished.iter().any(|(_, _, alone)| {
+            let found = alone.outcome.corruption();
+            found.is_some_and(|corruption| corruption.kind == WrongKind::Misrouted)
+        });
+        for (case, shared, mut alone) in finished {
+            let neighbour = culprits.iter().any(|c| {
+                c.id != case.id
+                    && self.plan.gpus.iter().any(|g| {
+                        c.subject.touches(GpuIndex(*g)) && case.subject.touches(GpuIndex(*g))
+                    })
+            });
+            let mut is_alone = true;
+            if alone.outcome.is_intact() {
+                match shared {
+                    Some(shared) if astray && shared.outcome.corruption().is_some() => {
+                        alone.notes.push(
+                            "intact when run alone: words of a neighbour's misrouted transfer lay in its buffer"
+                                .to_string(),
+                        );
+                    }
+                    // Wrong only together with others stays wrong. A fault or hang may be a neighbour's.
+                    Some(shared)
+                        if shared.outcome.corruption().is_some()
+                            || shared.outcome.is_failure() && !neighbour =>
+                    {
+                        alone = shared;
+                        alone.notes.push(
+                            "intact when run alone: wrong only together with other pairs"
+                                .to_string(),
+                        );
+                        is_alone = false;
+                    }
+                    None if !alone_already && culprits.is_empty() => {
+                        let how = ended.unwrap_or("no answer").to_string();
+                        alone.outcome = Outcome::Died { how };
+                        alone.notes.push(
+                            "intact when run alone: the worker was lost while pairs ran side by side".to_string(),
+                        );
+                        is_alone = false;
+                    }
+                    _ => {}
+                }
+            }
+            let mut record = self.record(case, alone.outcome.clone(), Some(alone));
+            record.alone = is_alone;
+            self.push(record);
+        }
+    }
+
+    /// Keeps what an answer given alone means for later cases of its pair and mechanism.
+    pub(super) fn remember(&mut self, case: &Case, answer: &Answer) {
+        let pair = match case.subject {
+            Subject::Pair(pair) => pair,
+            // A GPU that hangs or dies alone is the finding: its pairs are not tried, and not blamed.
+            Subject::Gpu(gpu) => {
+                if matches!(
+                    answer.outcome,
+                    Outcome::TimedOut { .. } | Outcome::Died { .. }
+                ) {
+                    self.pool.quarantined.insert(gpu.0);
+                }
+                return;
+            }
+        };
+        let key = (pair, case.mechanism.clone());
+        match &answer.outcome {
+            Outcome::Corrupt(found) => {
+                self.wrong.insert(key, found.kind);
+            }
+            Outcome::TimedOut { .. } => {
+                self.stopped.insert(key);
+                self.look_for_wedge(case);
+            }
+            Outcome::Faulted { .. } | Outcome::Died { .. } => {
+                self.stopped.insert(key);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether nothing arrived: perhaps it arrived elsewhere.
+fn is_dropped(answer: &Answer) -> bool {
+    let found = answer.outcome.corruption();
+    found.is_some_and(|corruption| corruption.kind == WrongKind::Dropped)
+}
+
+pub(super) fn unanswered(case: &Case, outcome: Outcome, took: Duration) -> Answer {
+    let executor = case
+        .subject
+        .pair()
+        .and_then(|pair| mechanism::by_id(&case.mechanism).map(|m| m.executor(pair)))
+        .unwrap_or_default();
+    Answer {
+        id: case.id,
+        outcome,
+        peer_access: PeerAccess::NotApplicable,
+        executor,
+        attempts_ran: 0,
+        rate: None,
+        took_ms: took.as_secs_f64() * 1e3,
+        notes: Vec::new(),
+        retire: true,
+    }
+}
