@@ -31,7 +31,10 @@ fn copy_on(
     len: usize,
 ) -> Result<(Arc<Op>, usize), Code> {
     let stream = stream_of(stream)?;
-    Ok((copy::submit(driver()?, &stream, to, from, len)?, stream.gpu))
+    Ok((
+        copy::submit(driver()?, &stream, to, from, len, None)?,
+        stream.gpu,
+    ))
 }
 
 /// A device address and a host address; a copy of no bytes is nothing.
@@ -80,6 +83,13 @@ fn set(
         return Err(INVALID_VALUE);
     }
     let place = Place::device(driver, to, len as u64)?;
+    if place
+        .allocation
+        .as_ref()
+        .is_some_and(|a| !a.allows(stream.gpu, true))
+    {
+        return Err(INVALID_VALUE);
+    }
     let gpu = place.gpu().unwrap_or(stream.gpu);
     let topology = &driver.world.topology;
     let route = topology.peer_route(stream.gpu, gpu, Carrier::Sm);
@@ -118,7 +128,7 @@ export! {
     fn cuMemAlloc_v2(out: *mut Pointer, bytes: usize) {
         let driver = driver()?;
         let gpu = driver.current()?.gpu;
-        let base = driver.memory.allocate(gpu, bytes as u64)?;
+        let base = driver.memory.allocate(gpu, bytes as u64, None)?;
         // SAFETY: the caller's pointer.
         unsafe { put(out, base) }
     }
@@ -127,9 +137,10 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if base == 0 { return Ok(()); }
-        let owner = driver.memory.at(base).filter(|a| a.base == base && a.kind == Kind::Device).ok_or(INVALID_VALUE)?;
+        let kinds = [Kind::Device, Kind::Pool];
+        let owner = driver.memory.at(base).filter(|a| a.base == base && kinds.contains(&a.kind)).ok_or(INVALID_VALUE)?;
         driver.drain(owner.context);
-        driver.memory.remove(base, &[Kind::Device]).map(|_| ()).ok_or(INVALID_VALUE)
+        driver.memory.remove(base, &kinds).map(|_| ()).ok_or(INVALID_VALUE)
     }
     /// Pinned host memory, mapped for every context.
     fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, _flags: c_uint) {
@@ -231,9 +242,9 @@ export! {
         let (tc, fc) = (driver.context(to_context as usize)?, driver.context(from_context as usize)?);
         if bytes == 0 { return Ok(()); }
         let (to, from) = (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
-        let fits = |p: &Place, gpu: usize| p.gpu().is_none_or(|g| g == gpu) || p.allocation.as_ref().is_some_and(|a| a.kind == Kind::Imported && a.context == gpu);
+        let fits = |p: &Place, gpu: usize| p.gpu().is_none_or(|g| g == gpu) || p.allocation.as_ref().is_some_and(|a| a.access.is_some() || (a.kind == Kind::Imported && a.context == gpu));
         if !fits(&to, tc.gpu) || !fits(&from, fc.gpu) { return Err(INVALID_VALUE); }
-        copy_on(stream, to, from, bytes).map(|_| ())
+        copy::submit(driver, &stream_of(stream)?, to, from, bytes, Some((tc.gpu, fc.gpu))).map(|_| ())
     }
     /// Fills with a byte.
     fn cuMemsetD8Async(to: Pointer, value: u8, count: usize, stream: *mut c_void) {
@@ -263,7 +274,7 @@ export! {
         let driver = driver()?;
         let context = driver.current()?;
         if flags != 1 { return Err(INVALID_VALUE); }
-        let base = driver.memory.open(context.gpu, &handle.0)?;
+        let base = driver.memory.open(driver, context.gpu, &handle.0)?;
         // SAFETY: the caller's pointer.
         unsafe { put(out, base) }
     }
