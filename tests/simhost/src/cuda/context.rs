@@ -1,6 +1,7 @@
 //! The driver's state in this process: contexts, handles, and who is current on a thread.
 use super::codes::*;
 use super::engine::{Engine, Op, Stream, lock};
+use super::graph::{Executable, Graph, Mark};
 use super::memory::Registry;
 use super::pool::Pool;
 use super::view::{die, forever};
@@ -34,6 +35,8 @@ pub(crate) struct Context {
 pub(crate) struct Event {
     pub(crate) timed: bool,
     pub(crate) op: Mutex<Option<Arc<Op>>>,
+    /// Recorded last in a stream under capture.
+    pub(crate) mark: Mutex<Option<Mark>>,
 }
 
 /// A loaded module.
@@ -95,6 +98,8 @@ pub(crate) struct Driver {
     pub(crate) pools: Table<Arc<Pool>>,
     /// Default pool and current pool of each GPU.
     device_pools: Vec<(OnceLock<usize>, AtomicUsize)>,
+    pub(crate) graphs: Table<Arc<Graph>>,
+    pub(crate) executables: Table<Arc<Executable>>,
     pub(crate) engine: Engine,
 }
 
@@ -171,6 +176,8 @@ impl Driver {
             ranges: Ranges::default(),
             pools: Table::new(),
             device_pools: (0..world.gpus()).map(|_| Default::default()).collect(),
+            graphs: Table::new(),
+            executables: Table::new(),
             engine: Engine::new(world),
         }
     }

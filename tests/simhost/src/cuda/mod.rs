@@ -1,6 +1,7 @@
 //! Look-alike of libcuda: exported functions in `api_*`, and what they stand on.
 mod api_context;
 mod api_device;
+mod api_graph;
 mod api_memory;
 mod api_module;
 mod api_pool;
@@ -11,6 +12,7 @@ mod codes;
 mod context;
 mod copy;
 mod engine;
+mod graph;
 mod late;
 mod memory;
 mod pool;
@@ -26,6 +28,7 @@ pub(crate) use context::put_text;
 
 pub use api_context::*;
 pub use api_device::*;
+pub use api_graph::*;
 pub use api_memory::*;
 pub use api_module::*;
 pub use api_pool::*;
