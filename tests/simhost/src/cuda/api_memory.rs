@@ -115,6 +115,8 @@ fn fill(
         limit: route.limit,
         at_least_ns: 0,
         slow: 1.0,
+        posted: (gpu != stream.gpu).then(|| topology.root_of(gpu)),
+        crosses: gpu != stream.gpu,
     };
     let run = Box::new(move |_: &Arc<Op>| {
         // SAFETY: the range was checked and `place` keeps its mapping alive.

@@ -86,8 +86,6 @@ struct Plan {
     part: Range<usize>,
     /// Faults that are asked while it runs, because they want load.
     wait_for_load: Vec<usize>,
-    /// Bytes leave a GPU.
-    crosses: bool,
     work: Work,
     remember: bool,
     /// Content taken at submission, for pageable sources.
@@ -214,6 +212,10 @@ pub(crate) fn submit(
         limit: route.limit,
         at_least_ns: 0,
         slow: slowness(&kinds),
+        posted: (mechanism == Some(Mechanism::CePush))
+            .then(|| destination.gpu().map(|d| topology.root_of(d)))
+            .flatten(),
+        crosses: !matches!(mechanism, None | Some(Mechanism::Own)),
     };
     // Pageable host memory is read before the call returns, as the driver does.
     let pageable = source.allocation.is_none();
@@ -234,7 +236,6 @@ pub(crate) fn submit(
         kinds,
         part,
         wait_for_load,
-        crosses: !matches!(mechanism, None | Some(Mechanism::Own)),
         work: work.clone(),
         remember,
         taken,
@@ -276,7 +277,11 @@ pub(crate) fn dwell(driver: &Driver, at_most: Duration) -> u32 {
 impl Plan {
     /// Performs the copy; the answer is work that differs from what was known at submission.
     fn start(mut self, driver: &'static Driver) -> Result<Option<Work>, Code> {
-        let flight = self.crosses.then(|| Flight::start(driver.world)).flatten();
+        let flight = self
+            .work
+            .crosses
+            .then(|| Flight::start(driver.world))
+            .flatten();
         if flight.is_some() {
             let others = dwell(driver, Flight::DWELL);
             for &i in &self.wait_for_load {

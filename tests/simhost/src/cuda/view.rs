@@ -236,6 +236,7 @@ impl View {
         let (mut bytes, mut limit, mut slow) =
             (HashMap::<usize, f64>::new(), f64::INFINITY, 1.0_f64);
         let (mut total, mut alone) = (0.0_f64, instructions);
+        let (mut posted, mut crosses) = (None, false);
         for window in &self.windows {
             let (read, written) = (
                 window.read.load(Ordering::Relaxed) as f64,
@@ -269,6 +270,10 @@ impl View {
                         amount as u64,
                     );
                 }
+                crosses |= window.remote();
+                if let (Some(p), true) = (window.peer, outwards) {
+                    posted = Some(world.topology.root_of(p));
+                }
                 total += amount;
                 alone = alone.max(amount / route.limit.max(1e-9));
                 for link in route.links {
@@ -300,6 +305,8 @@ impl View {
             limit,
             at_least_ns: self.last_timer.load(Ordering::SeqCst).saturating_sub(start),
             slow,
+            posted,
+            crosses,
         }
     }
 }
