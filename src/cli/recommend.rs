@@ -109,11 +109,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
                 let answer = ask(None, &[], request, options, &profiles)?;
                 (answer, snapshot.authenticity)
             } else {
-                let evidence = Evidence {
-                    snapshot: &snapshot,
-                    records: &[],
-                    observations: &[],
-                };
+                let evidence = Evidence::new(&snapshot, &[], &[]);
                 let all: Vec<GpuIndex> = (0..snapshot.gpus.len() as u32).map(GpuIndex).collect();
                 let answer = ask(Some(&evidence), &all, request, options, &profiles)?;
                 (answer, snapshot.authenticity)
@@ -182,11 +178,7 @@ fn report_file(path: &PathBuf) -> Result<Report, Stop> {
 }
 
 fn evidence(report: &Report) -> Evidence<'_> {
-    Evidence {
-        snapshot: &report.snapshot,
-        records: &report.records,
-        observations: &report.observations,
-    }
+    Evidence::new(&report.snapshot, &report.records, &report.observations)
 }
 
 /// First recommendations of a report: every engine, for the whole tested group, without a model's numbers.

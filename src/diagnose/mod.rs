@@ -18,4 +18,4 @@ pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use verdict::verdict;
-pub use weigh::{Cause, findings, page};
+pub use weigh::{Cause, WantedCase, findings, page, wanted};

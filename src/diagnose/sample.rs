@@ -247,11 +247,11 @@ impl Host {
     }
 
     pub(crate) fn judge<T>(&self, question: impl FnOnce(&Evidence) -> T) -> T {
-        question(&Evidence {
-            snapshot: &self.snapshot,
-            records: &self.records,
-            observations: &self.observations,
-        })
+        question(&Evidence::new(
+            &self.snapshot,
+            &self.records,
+            &self.observations,
+        ))
     }
 }
 

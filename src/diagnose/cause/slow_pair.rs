@@ -20,6 +20,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "slow-pair",
     title: "a pair is slower than its path should be",
     judge,
+    wants: None,
 };
 
 /// A rate below this share of that of its like is a finding: noise and NUMA distance stay above it.
