@@ -109,11 +109,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
                 let answer = ask(None, &[], request, options, &profiles)?;
                 (answer, snapshot.authenticity)
             } else {
-                let evidence = Evidence {
-                    snapshot: &snapshot,
-                    records: &[],
-                    observations: &[],
-                };
+                let evidence = Evidence::new(&snapshot, &[], &[]);
                 let all: Vec<GpuIndex> = (0..snapshot.gpus.len() as u32).map(GpuIndex).collect();
                 let answer = ask(Some(&evidence), &all, request, options, &profiles)?;
                 (answer, snapshot.authenticity)
@@ -159,7 +155,9 @@ fn ask(
         None => tested.get(..request.tp as usize).map(<[GpuIndex]>::to_vec),
     };
     let consumers = match (evidence, &request.group) {
-        (Some(evidence), Some(group)) => diagnose::consumers(evidence, group),
+        (Some(evidence), Some(group)) => {
+            diagnose::consumers_of(evidence, group, &profiles.consumers)
+        }
         _ => Vec::new(),
     };
     advise::recommend(evidence, &consumers, &request, profiles)
@@ -182,11 +180,8 @@ fn report_file(path: &PathBuf) -> Result<Report, Stop> {
 }
 
 fn evidence(report: &Report) -> Evidence<'_> {
-    Evidence {
-        snapshot: &report.snapshot,
-        records: &report.records,
-        observations: &report.observations,
-    }
+    Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder)
 }
 
 /// First recommendations of a report: every engine, for the whole tested group, without a model's numbers.

@@ -3,18 +3,19 @@
 
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
     snapshot::{Gpu, Observation, Snapshot},
     topology::PathType,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
 pub(crate) const BOUNCE: &str = "bounce";
 
-/// Everything that was read, tried and observed.
-#[derive(Debug, Clone, Copy)]
+/// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
+#[derive(Debug, Clone)]
 pub struct Evidence<'a> {
     /// What was read before anything was tried.
     pub snapshot: &'a Snapshot,
@@ -22,6 +23,10 @@ pub struct Evidence<'a> {
     pub records: &'a [Record],
     /// What the observer saw before, during and after.
     pub observations: &'a [Observation],
+    /// The mechanisms of pairs and their rungs, as the version that ran knew them; empty when it did not say.
+    pub(crate) ladder: &'a [Step],
+    /// Records by what they are about, in order.
+    by_subject: BTreeMap<Subject, Vec<&'a Record>>,
 }
 
 /// How bytes fared through the host.
@@ -84,18 +89,51 @@ pub(crate) fn involves_host(record: &Record) -> bool {
 }
 
 impl<'a> Evidence<'a> {
+    /// Sorts the records by what they are about.
+    pub fn new(
+        snapshot: &'a Snapshot,
+        records: &'a [Record],
+        observations: &'a [Observation],
+    ) -> Self {
+        let mut by_subject: BTreeMap<Subject, Vec<&Record>> = BTreeMap::new();
+        for record in records {
+            by_subject
+                .entry(record.case.subject)
+                .or_default()
+                .push(record);
+        }
+        Evidence {
+            snapshot,
+            records,
+            observations,
+            ladder: &[],
+            by_subject,
+        }
+    }
+
+    /// With the mechanisms that make up the rungs, so that a mechanism that nobody tried is missed.
+    pub fn with_ladder(self, ladder: &'a [Step]) -> Self {
+        Evidence { ladder, ..self }
+    }
+
+    fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.by_subject.get(&subject).into_iter().flatten().copied()
+    }
+
     /// Records of `pair`, in order.
-    pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
-        self.records
-            .iter()
-            .filter(move |r| r.case.subject == Subject::Pair(pair))
+    pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.of(Subject::Pair(pair))
     }
 
     /// Records of one GPU by itself.
-    pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> {
-        self.records
-            .iter()
-            .filter(move |r| r.case.subject == Subject::Gpu(gpu))
+    pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.of(Subject::Gpu(gpu))
+    }
+
+    /// The climb of one pair.
+    pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'a> {
+        let mine: Vec<&Record> = self.of_pair(pair).collect();
+        ladder::climb(&mine, self.ladder)
     }
 
     /// Records that count against the host.
@@ -105,10 +143,7 @@ impl<'a> Evidence<'a> {
 
     /// Pairs with any record, ascending.
     pub fn pairs(&self) -> BTreeSet<OrderedPair> {
-        self.records
-            .iter()
-            .filter_map(|r| r.case.subject.pair())
-            .collect()
+        self.by_subject.keys().filter_map(|s| s.pair()).collect()
     }
 
     /// Pairs of which at least one case ran to an answer.
@@ -137,10 +172,13 @@ impl<'a> Evidence<'a> {
             let Outcome::Refused { api, code, name } = &r.outcome else {
                 return None;
             };
-            if r.case.rung < Rung::Copied && api != "cuCtxEnablePeerAccess" {
+            // Rungs above these refuse other things: handles, mappings.
+            let direct = matches!(r.case.rung, Rung::Copied | Rung::Touched);
+            if !direct && api != "cuCtxEnablePeerAccess" {
                 return None;
             }
-            let by_destination = matches!(r.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let mechanism = r.case.mechanism.as_str();
+            let by_destination = mechanism.ends_with("ce-pull") || mechanism.ends_with("sm-load");
             let accessor = if by_destination {
                 pair.reversed()
             } else {
@@ -192,7 +230,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Cases of the pair that used peer access and ran (rung 2 and up).
-    pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
+    pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of_pair(pair)
             .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran())
     }
@@ -200,6 +238,7 @@ impl<'a> Evidence<'a> {
     /// Whether the driver refused peer access for the pair, whatever the claims say.
     pub fn refused(&self, pair: OrderedPair) -> Option<&'a Record> {
         self.peer_cases(pair)
+            .filter(|r| matches!(r.case.rung, Rung::Copied | Rung::Touched))
             .find(|r| matches!(r.outcome, Outcome::Refused { .. }))
     }
 
