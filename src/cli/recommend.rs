@@ -155,7 +155,9 @@ fn ask(
         None => tested.get(..request.tp as usize).map(<[GpuIndex]>::to_vec),
     };
     let consumers = match (evidence, &request.group) {
-        (Some(evidence), Some(group)) => diagnose::consumers(evidence, group),
+        (Some(evidence), Some(group)) => {
+            diagnose::consumers_of(evidence, group, &profiles.consumers)
+        }
         _ => Vec::new(),
     };
     advise::recommend(evidence, &consumers, &request, profiles)
@@ -179,6 +181,7 @@ fn report_file(path: &PathBuf) -> Result<Report, Stop> {
 
 fn evidence(report: &Report) -> Evidence<'_> {
     Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder)
 }
 
 /// First recommendations of a report: every engine, for the whole tested group, without a model's numbers.

@@ -3,6 +3,7 @@
 
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
     snapshot::{Gpu, Observation, Snapshot},
@@ -25,6 +26,8 @@ pub struct Evidence<'a> {
     pub records: &'a [Record],
     /// What the observer saw before, during and after.
     pub observations: &'a [Observation],
+    /// The mechanisms of pairs and their rungs, as the version that ran knew them; empty when it did not say.
+    pub(crate) ladder: &'a [Step],
     /// Records by what they are about, in order.
     by_subject: BTreeMap<Subject, Vec<&'a Record>>,
     fabric: OnceCell<Vec<OrderedPair>>,
@@ -78,11 +81,6 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
     }
 }
 
-/// Rungs on which a refusal is one of peer access; above them a refusal may be about sharing between processes.
-fn is_peer_rung(rung: Rung) -> bool {
-    matches!(rung, Rung::Copied | Rung::Touched)
-}
-
 /// Whether a GPU's failing case by itself involves the host: a copy to or from it, or memory that the GPU's own kernel found
 /// right and only the host's copy of it wrong. Link, slot and host memory are as suspect as the GPU.
 pub(crate) fn involves_host(record: &Record) -> bool {
@@ -113,10 +111,16 @@ impl<'a> Evidence<'a> {
             snapshot,
             records,
             observations,
+            ladder: &[],
             by_subject,
             fabric: OnceCell::new(),
             passes: OnceCell::new(),
         }
+    }
+
+    /// With the mechanisms that make up the rungs, so that a mechanism that nobody tried is missed.
+    pub fn with_ladder(self, ladder: &'a [Step]) -> Self {
+        Evidence { ladder, ..self }
     }
 
     fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
@@ -131,6 +135,12 @@ impl<'a> Evidence<'a> {
     /// Records of one GPU by itself.
     pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of(Subject::Gpu(gpu))
+    }
+
+    /// The climb of one pair.
+    pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'a> {
+        let mine: Vec<&Record> = self.of_pair(pair).collect();
+        ladder::climb(&mine, self.ladder)
     }
 
     /// Records that count against the host.
@@ -169,10 +179,13 @@ impl<'a> Evidence<'a> {
             let Outcome::Refused { api, code, name } = &r.outcome else {
                 return None;
             };
-            if !is_peer_rung(r.case.rung) && api != "cuCtxEnablePeerAccess" {
+            // Rungs above these refuse other things: handles, mappings.
+            let direct = matches!(r.case.rung, Rung::Copied | Rung::Touched);
+            if !direct && api != "cuCtxEnablePeerAccess" {
                 return None;
             }
-            let by_destination = matches!(r.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let mechanism = r.case.mechanism.as_str();
+            let by_destination = mechanism.ends_with("ce-pull") || mechanism.ends_with("sm-load");
             let accessor = if by_destination {
                 pair.reversed()
             } else {
@@ -241,7 +254,7 @@ impl<'a> Evidence<'a> {
     /// Whether the driver refused peer access for the pair, whatever the claims say.
     pub fn refused(&self, pair: OrderedPair) -> Option<&'a Record> {
         self.peer_cases(pair)
-            .filter(|r| is_peer_rung(r.case.rung))
+            .filter(|r| matches!(r.case.rung, Rung::Copied | Rung::Touched))
             .find(|r| matches!(r.outcome, Outcome::Refused { .. }))
     }
 

@@ -12,7 +12,7 @@ mod verdict;
 mod weigh;
 
 pub use cause::ROSTER;
-pub use consumers::consumers;
+pub use consumers::{consumers, consumers_of};
 pub use coverage::coverage;
 pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};

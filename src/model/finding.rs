@@ -77,7 +77,7 @@ pub struct Finding {
 }
 
 /// Something that relies on peer transfers, and what it may rely on. Veto only: one broken pair condemns the group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Consumer {
     /// Id: "nccl-p2p", "custom-all-reduce", ...
     pub id: String,
@@ -87,12 +87,50 @@ pub struct Consumer {
     pub needs: Vec<Rung>,
     /// Proven, vetoed or unproven.
     pub state: ConsumerState,
-    /// "proven up to rung 3", "vetoed by pair 2->5 at rung 3", "unproven because ...".
+    /// "proven up to rung 3", "vetoed by pair 2->5 at rung 3 (sm-load: zeroed)", "unproven because ...".
+    pub sentence: String,
+    /// Highest rung proven on every pair of the group by the mechanisms that it uses, with all its lower ones.
+    #[serde(default)]
+    pub reached: Option<Rung>,
+    /// Unproven for nothing but rungs that the version which ran does not test: all that it could test was proven.
+    #[serde(default)]
+    pub as_far_as_tested: bool,
+    /// What vetoes it, lowest rung first, each pair once.
+    #[serde(default)]
+    pub vetoes: Vec<Veto>,
+    /// When the group may not rely on it: the same question for each island of the group, tightest first.
+    #[serde(default)]
+    pub islands: Vec<IslandConsumer>,
+}
+
+/// A pair that vetoes a consumer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Veto {
+    /// The pair.
+    pub pair: OrderedPair,
+    /// Rung of the case that failed.
+    pub rung: Rung,
+    /// Its mechanism.
+    pub mechanism: String,
+    /// What went wrong, in one word: "zeroed", "hang", "never".
+    pub word: String,
+}
+
+/// What an island of the group may rely on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IslandConsumer {
+    /// What joins it: "NVLink", "PIX", "NUMA node 0".
+    pub joined_by: String,
+    /// Its GPUs, ascending.
+    pub gpus: Vec<GpuIndex>,
+    /// Proven, vetoed or unproven.
+    pub state: ConsumerState,
+    /// As for the group.
     pub sentence: String,
 }
 
 /// The verdict on a consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConsumerState {
     /// All rungs it needs were proven on all pairs of the group.
@@ -100,6 +138,7 @@ pub enum ConsumerState {
     /// A pair failed at a rung it needs.
     Vetoed,
     /// Not all it needs was tested.
+    #[default]
     Unproven,
     /// Does not exist on this host.
     NotApplicable,

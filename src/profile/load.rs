@@ -1,6 +1,9 @@
 //! Reads profiles: those embedded in the binary, and a folder that overrides them.
 
-use super::{EngineProfile, ModelProfile};
+use super::{
+    ConsumerProfile, EngineProfile, ModelProfile,
+    consumer::{self, ConsumerFile},
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     fs,
@@ -17,6 +20,8 @@ pub struct Profiles {
     pub engines: Vec<EngineProfile>,
     /// Models.
     pub models: Vec<ModelProfile>,
+    /// Consumers of peer transfers.
+    pub consumers: Vec<ConsumerProfile>,
 }
 
 /// A profile that cannot be used.
@@ -71,8 +76,8 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`) taking the place of embedded
-    /// ones with the same id.
+    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `consumers.toml`) taking the
+    /// place of embedded ones with the same id.
     ///
     /// # Errors
     /// The first file that cannot be read or used, with its line where it has one.
@@ -90,10 +95,15 @@ impl Profiles {
                 }
             }
         }
+        let consumers = folder.join("consumers.toml");
+        if consumers.is_file() {
+            files.push(("consumers.toml", consumers));
+        }
         if files.is_empty() {
             return Err(ProfileError::Invalid {
                 file: folder.display().to_string(),
-                message: "holds no engines/*.toml and no models/*.toml".to_string(),
+                message: "holds no engines/*.toml, no models/*.toml and no consumers.toml"
+                    .to_string(),
             });
         }
         files.sort();
@@ -153,15 +163,36 @@ impl Profiles {
                     self.models.push(model);
                 }
             }
+            "consumers.toml" => {
+                for one in parse::<ConsumerFile>(file, text)?.consumers {
+                    if let Some(message) = consumer::defect(&one) {
+                        let file = file.to_string();
+                        return Err(ProfileError::Invalid { file, message });
+                    }
+                    match self.consumers.iter_mut().find(|old| old.id == one.id) {
+                        Some(old) => *old = one,
+                        None => self.consumers.push(one),
+                    }
+                }
+            }
             other => {
                 return Err(ProfileError::Invalid {
                     file: file.to_string(),
-                    message: format!("'{other}' is no kind of profile (allowed: engines, models)"),
+                    message: format!("'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"),
                 });
             }
         }
         Ok(())
     }
+}
+
+/// The embedded consumers alone, without the work of reading all else.
+pub(super) fn consumers_of_embedded() -> Result<Vec<ConsumerProfile>, ProfileError> {
+    let mut profiles = Profiles::default();
+    for (file, text) in EMBEDDED.iter().filter(|(f, _)| *f == "consumers.toml") {
+        profiles.add(file, text)?;
+    }
+    Ok(profiles.consumers)
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {

@@ -500,6 +500,7 @@ fn consumer(name: &str, state: ConsumerState, sentence: &str) -> Consumer {
         needs: vec![Rung::Copied, Rung::Touched],
         state,
         sentence: sentence.to_string(),
+        ..Consumer::default()
     }
 }
 
@@ -649,6 +650,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         arguments: vec!["qualify".to_string()],
         tested_gpus: (0..gpus).collect(),
         snapshot,
+        ladder: Vec::new(),
         records,
         observations: Vec::new(),
         selftest: Some(selftest()),
@@ -660,6 +662,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             not_run: Vec::new(),
             left_out: vec!["rungs 4 to 7: not built yet".to_string()],
             seen_fault_rate: Some(0.632),
+            sensitivity: Vec::new(),
         },
         findings: vec![
             finding(

@@ -83,7 +83,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 fn rates(e: &Evidence) -> Vec<Rate> {
     e.records
         .iter()
-        .filter(|r| r.alone && r.outcome.is_intact())
+        .filter(|r| r.alone && r.case.load.is_none() && r.outcome.is_intact())
         .filter_map(|r| {
             let pair = r.case.subject.pair()?;
             let rate = r.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
