@@ -4,7 +4,7 @@ use super::{Surroundings, console, exit::Stop, host, map};
 use crate::{
     advise::{self, Request},
     collect::live::Depth,
-    diagnose::{self, Evidence},
+    diagnose::Evidence,
     model::{
         finding::{Consumer, Recommendation},
         pair::GpuIndex,
@@ -86,7 +86,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         spec: options.spec.clone(),
         rows_per_request: options.rows_per_request,
         dtype: options.dtype.clone(),
-        group: None,
+        ..Request::default()
     };
     let (recommendation, authenticity) = match (&options.from, options.no_host) {
         (Some(path), _) => {
@@ -154,15 +154,12 @@ fn ask(
     options: &Options,
     profiles: &Profiles,
 ) -> Result<Recommendation, Stop> {
-    request.group = match &options.gpus {
-        Some(list) => Some(list.iter().copied().map(GpuIndex).collect()),
-        None => tested.get(..request.tp as usize).map(<[GpuIndex]>::to_vec),
-    };
-    let consumers = match (evidence, &request.group) {
-        (Some(evidence), Some(group)) => diagnose::consumers(evidence, group),
-        _ => Vec::new(),
-    };
-    advise::recommend(evidence, &consumers, &request, profiles)
+    request.group = options
+        .gpus
+        .as_ref()
+        .map(|list| list.iter().copied().map(GpuIndex).collect());
+    request.candidates = tested.to_vec();
+    advise::recommend(evidence, &[], &request, profiles)
         .map_err(|error| Stop::usage(error.to_string()))
 }
 
@@ -206,12 +203,13 @@ pub(super) fn for_report(
         engine: engine.to_string(),
         tp: group.len() as u32,
         batch: 32,
-        group: Some(group.to_vec()),
+        candidates: group.to_vec(),
         ..Request::default()
     };
     profiles
         .engines
         .iter()
+        .filter(|engine| engine.in_reports)
         .filter_map(|engine| {
             advise::recommend(Some(evidence), consumers, &request(&engine.id), &profiles).ok()
         })

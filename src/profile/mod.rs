@@ -3,13 +3,21 @@
 //! Profiles only state: no expressions, no defaults that guess. A key that a model file lacks is unknown. What a profile
 //! may say is a closed set; a new kind of condition is a Rust change on purpose.
 
+mod check;
+mod condition;
+mod config;
 mod engine;
+mod inherit;
 mod load;
 mod model;
+mod trap;
 
+pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
+pub use config::{ConfigError, read_config};
 pub use engine::{
-    AllocationRule, Backend, Cap, Condition, DraftMeaning, Dtype, EngineProfile, Speculation,
-    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula,
+    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, Practice, Speculation,
+    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
+pub use trap::{Clause, Launch, Named, Trap};
