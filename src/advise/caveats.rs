@@ -143,7 +143,7 @@ fn environment_traps(e: &Evidence, say: &mut Vec<String>) {
 }
 
 /// Eight-rank kernels take ranks 0-3 and 4-7 for islands.
-fn islands(e: &Evidence, group: &Group, say: &mut Vec<String>) {
+pub(super) fn islands(e: &Evidence, group: &Group, say: &mut Vec<String>) {
     if group.world() != 8 || group.full_nvlink == Some(true) {
         return;
     }

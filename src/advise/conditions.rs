@@ -280,6 +280,9 @@ impl Weighing<'_> {
                     "for eager mode".to_string()
                 },
             ),
+            Condition::PatchedDriver(_) if self.evidence.is_none() => {
+                Met::Unknown("the GPUs are not known".to_string())
+            }
             Condition::PatchedDriver(wanted) => decide(
                 group.patched == *wanted,
                 "no GeForce GPUs with PCIe peer access".to_string(),

@@ -6,6 +6,8 @@ mod caveats;
 mod choose;
 mod conditions;
 mod group;
+pub mod launch;
+mod p2p_cache;
 mod ranks;
 mod request;
 mod settings;
@@ -18,6 +20,7 @@ mod worth;
 use crate::profile::{Switch, SwitchKind};
 
 pub use choose::recommend;
+pub use p2p_cache::{CacheError, p2p_cache};
 pub use request::{AdviseError, ReductionTime, Request};
 pub use sizing::{Admitted, admitted, vllm_largest_capture};
 pub use workspace::{pcie_ipc_workspace_bytes, trtllm_fusion_workspace_bytes};

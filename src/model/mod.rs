@@ -3,6 +3,7 @@
 
 pub mod case;
 pub mod finding;
+pub mod launch;
 pub mod measurement;
 pub mod pair;
 pub mod pci;

@@ -34,6 +34,8 @@ pub struct EngineProfile {
     pub allocation: Option<AllocationRule>,
     /// How a launch of it looks, for `recommend --check`.
     pub launch: Option<Launch>,
+    /// The file in which it keeps a verdict on peer access, if it has one.
+    pub p2p_cache: Option<P2pCacheFile>,
     /// What switches every peer path off, together. Half of the list leaves a path on.
     #[serde(default)]
     pub peer_off: Vec<Switch>,
@@ -56,6 +58,20 @@ impl EngineProfile {
     pub fn backend(&self, id: &str) -> Option<&Backend> {
         self.backends.iter().find(|b| b.id == id)
     }
+}
+
+/// An engine's own file of peer verdicts.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct P2pCacheFile {
+    /// Where the engine looks for it.
+    pub place: String,
+    /// What makes the engine read it.
+    pub read_when: String,
+    /// What the file cannot say.
+    pub weaknesses: Vec<String>,
+    /// Source of the facts.
+    pub source: String,
 }
 
 /// Something to do that is neither flag nor variable.

@@ -83,6 +83,7 @@ fn laid_over(below: EngineProfile, own: &EngineProfile) -> EngineProfile {
         (Some(own), Some(below)) => Some(launch_over(below, own)),
         (own, below) => own.or(below),
     };
+    whole.p2p_cache = own.p2p_cache.clone().or(below.p2p_cache);
     whole.traps_of = merged(below.traps_of, &own.traps_of, |a, b| a == b);
     whole.peer_off = merged(below.peer_off, &own.peer_off, |a, b| {
         a.kind == b.kind && a.name == b.name
@@ -99,6 +100,7 @@ fn launch_over(below: Launch, own: Launch) -> Launch {
     let either = |own: Vec<String>, below: Vec<String>| if own.is_empty() { below } else { own };
     Launch {
         commands: own.commands,
+        images: own.images,
         variables: own.variables,
         tp: either(own.tp, below.tp),
         data_parallel: either(own.data_parallel, below.data_parallel),

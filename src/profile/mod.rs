@@ -15,7 +15,7 @@ mod trap;
 pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
 pub use config::{ConfigError, read_config};
 pub use engine::{
-    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, Practice, Speculation,
+    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, P2pCacheFile, Practice, Speculation,
     SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
 };
 pub use load::{ProfileError, Profiles};

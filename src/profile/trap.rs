@@ -10,6 +10,9 @@ use serde::Deserialize;
 pub struct Launch {
     /// Words that follow each other in a command: ["vllm", "serve"]. A word also matches the last part of a path.
     pub commands: Vec<Vec<String>>,
+    /// Parts of the names of images whose entry point is the engine.
+    #[serde(default)]
+    pub images: Vec<String>,
     /// Beginnings of variables that belong to this engine alone.
     #[serde(default)]
     pub variables: Vec<String>,
