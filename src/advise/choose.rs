@@ -190,7 +190,9 @@ fn choose(engine: &EngineProfile, weighing: &Weighing, answer: &mut Recommendati
                 (Standing::Chosen, None)
             }
         };
-        answer.order.push(entry(weighing, backend, standing, reason.as_deref()));
+        answer
+            .order
+            .push(entry(weighing, backend, standing, reason.as_deref()));
         if let Some(reason) = reason {
             answer.refused.push((backend.id.clone(), reason));
         }
@@ -331,7 +333,10 @@ fn entry(
             _ => weighing.host_path_proof(),
         },
     };
-    let running = matches!(standing, Standing::Chosen | Standing::Runs | Standing::Possible);
+    let running = matches!(
+        standing,
+        Standing::Chosen | Standing::Runs | Standing::Possible
+    );
     Place {
         backend: backend.id.clone(),
         name: backend.name.clone(),
@@ -359,7 +364,9 @@ impl Weighing<'_> {
             (Peers::Proven(rung), _) => {
                 format!("every pair of the group is intact up to rung {rung}")
             }
-            (_, Some(rung)) => format!("bytes through host memory are intact on every pair (rung {rung})"),
+            (_, Some(rung)) => {
+                format!("bytes through host memory are intact on every pair (rung {rung})")
+            }
             (_, None) => "nothing was tried on this group".to_string(),
         }
     }

@@ -189,17 +189,19 @@ impl Weighing<'_> {
                 None => Met::Unknown("the NUMA nodes are not known".to_string()),
                 Some(one) => decide(one == *wanted, "another spread over NUMA nodes".to_string()),
             },
-            Condition::ComputeCapability(allowed) => {
-                self.compute(|c| allowed.contains(&c), |(major, minor)| {
-                    format!("no table for compute capability {major}.{minor}")
-                })
-            }
-            Condition::ComputeAtLeast(least) => self.compute(|c| c >= *least, |(major, minor)| {
-                format!(
-                    "needs compute capability {}.{}, and this is {major}.{minor}",
-                    least.0, least.1
-                )
-            }),
+            Condition::ComputeCapability(allowed) => self.compute(
+                |c| allowed.contains(&c),
+                |(major, minor)| format!("no table for compute capability {major}.{minor}"),
+            ),
+            Condition::ComputeAtLeast(least) => self.compute(
+                |c| c >= *least,
+                |(major, minor)| {
+                    format!(
+                        "needs compute capability {}.{}, and this is {major}.{minor}",
+                        least.0, least.1
+                    )
+                },
+            ),
             Condition::Dtype(types) => sized(&|sizing| {
                 decide(
                     types.iter().any(|t| t.name() == sizing.dtype),

@@ -5,6 +5,8 @@
 mod caveats;
 mod choose;
 mod conditions;
+#[cfg(test)]
+mod founding;
 mod group;
 pub mod launch;
 mod p2p_cache;

@@ -130,7 +130,10 @@ mod tests {
         let mut host = Host::root_complex(2);
         host.all_intact();
         let error = ask(&host).unwrap_err().to_string();
-        assert!(error.contains("pair 0->1 is proven up to rung 3"), "{error}");
+        assert!(
+            error.contains("pair 0->1 is proven up to rung 3"),
+            "{error}"
+        );
         let untried = Host::root_complex(2);
         assert!(ask(&untried).is_err());
         let mut refused = Host::root_complex(2);

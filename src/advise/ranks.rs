@@ -38,7 +38,8 @@ fn arrange(e: &Evidence, members: Vec<GpuIndex>, levels: &[Level]) -> Vec<GpuInd
     };
     let mut islands: Vec<Vec<GpuIndex>> = Vec::new();
     for gpu in members {
-        let joined = |island: &Vec<GpuIndex>| island.iter().any(|other| joins(e, *level, gpu, *other));
+        let joined =
+            |island: &Vec<GpuIndex>| island.iter().any(|other| joins(e, *level, gpu, *other));
         let (mine, others): (Vec<_>, Vec<_>) = islands.into_iter().partition(joined);
         islands = others;
         let mut whole: Vec<GpuIndex> = mine.into_iter().flatten().collect();

@@ -237,7 +237,9 @@ pub(crate) fn shape(
         hidden,
         dtype: known_type.unwrap_or(Dtype::Bf16),
         caveats,
-        all_reduces: model.and_then(|m| m.all_reduces).filter(|_| request.plain_tensor_parallel()),
+        all_reduces: model
+            .and_then(|m| m.all_reduces)
+            .filter(|_| request.plain_tensor_parallel()),
         dtype_forced,
     }))
 }

@@ -71,7 +71,12 @@ fn put(list: &mut Vec<Setting>, setting: Setting) {
 }
 
 /// The flags that make needed and allocated elements meet.
-pub(super) fn size(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut Recommendation) {
+pub(super) fn size(
+    engine: &EngineProfile,
+    request: &Request,
+    group: &Group,
+    answer: &mut Recommendation,
+) {
     let uses_workspace = engine
         .backends
         .iter()

@@ -258,7 +258,11 @@ impl Admitted {
             grouped(self.rows),
             counted(self.requests, "request"),
             self.rows_per_request,
-            if self.rows_per_request == 1 { "row" } else { "rows" },
+            if self.rows_per_request == 1 {
+                "row"
+            } else {
+                "rows"
+            },
             grouped(next),
             grouped(next.saturating_mul(self.rows_per_request)),
         )
@@ -267,7 +271,11 @@ impl Admitted {
 
 /// "1 request", "32 requests".
 fn counted(number: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+    format!(
+        "{} {what}{}",
+        grouped(number),
+        if number == 1 { "" } else { "s" }
+    )
 }
 
 /// Row counts to tune for: powers of two up to `rows`, and `rows`. No bucket may lie above what the workspace admits.
@@ -479,12 +487,23 @@ mod tests {
         assert_eq!((forgotten.rows, forgotten.requests), (32, 5));
         let told = forgotten.sentence();
         assert!(
-            told.contains("5 requests of 6 rows; with request 6 the step has 36 rows and goes to NCCL"),
+            told.contains(
+                "5 requests of 6 rows; with request 6 the step has 36 rows and goes to NCCL"
+            ),
             "{told}"
         );
         let right = size("sglang", 4096, 32, Some(5), Some("DSPARK"));
-        assert!(right.admits.contains("with request 33 "), "{}", right.admits);
-        assert!(right.engine_admits.unwrap().contains("admit 64 rows: 10 requests"));
+        assert!(
+            right.admits.contains("with request 33 "),
+            "{}",
+            right.admits
+        );
+        assert!(
+            right
+                .engine_admits
+                .unwrap()
+                .contains("admit 64 rows: 10 requests")
+        );
         assert_eq!(right.tune_rows, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
         assert_eq!(right.workspace_bytes_all_ranks, Some(8 * 50_365_568));
         // 48 running requests of a published recipe do not fit its 786,432 elements.
@@ -502,7 +521,15 @@ mod tests {
             // engine, hidden, requests, drafts, method; elements, payload
             ("sglang", 6144, 64, None, None, 393_216, 768 << 10),
             ("sglang", 4096, 32, None, None, 131_072, 256 << 10),
-            ("sglang", 4096, 32, Some(5), Some("DSPARK"), 786_432, 1_572_864),
+            (
+                "sglang",
+                4096,
+                32,
+                Some(5),
+                Some("DSPARK"),
+                786_432,
+                1_572_864,
+            ),
             ("sglang", 4096, 64, Some(4), None, 1_048_576, 2 << 20),
             ("sglang", 4096, 32, Some(4), None, 524_288, 1 << 20),
             ("sglang", 6144, 128, Some(4), None, 3_145_728, 6 << 20),
@@ -547,12 +574,25 @@ mod tests {
         for (hidden, expected) in [(4096, 32), (5120, 25), (8192, 16)] {
             assert_eq!(rows(host_reduce, hidden), expected);
         }
-        for (engine, backend) in [("vllm", "custom-all-reduce"), ("sglang", "custom-all-reduce-legacy")] {
+        for (engine, backend) in [
+            ("vllm", "custom-all-reduce"),
+            ("sglang", "custom-all-reduce-legacy"),
+        ] {
             let bytes = limit(engine, backend, 2);
-            assert_eq!((rows(bytes, 4096), rows(bytes, 6144)), (1023, 682), "{engine}");
+            assert_eq!(
+                (rows(bytes, 4096), rows(bytes, 6144)),
+                (1023, 682),
+                "{engine}"
+            );
         }
-        assert_eq!(rows(limit("tensorrt-llm", "one-shot-two-shot", 4), 4096), 976);
-        assert_eq!(rows(limit("tensorrt-llm", "one-shot-two-shot", 2), 4096), 1953);
+        assert_eq!(
+            rows(limit("tensorrt-llm", "one-shot-two-shot", 4), 4096),
+            976
+        );
+        assert_eq!(
+            rows(limit("tensorrt-llm", "one-shot-two-shot", 2), 4096),
+            1953
+        );
         for world in [2, 4, 8] {
             let bytes = limit("tensorrt-llm", "one-shot-two-shot-64-mib", world);
             assert_eq!(rows(bytes, 4096), 8192);

@@ -247,7 +247,9 @@ fn traps_of_the_environment_and_rank_order_are_said() {
     for (i, gpu) in host.snapshot.gpus.iter_mut().enumerate() {
         gpu.numa_node = Reading::Known(i as i32 % 2);
     }
-    let answer = ask(&host, &request("sglang", 8));
+    let mut given = request("sglang", 8);
+    given.group = Some((0..8).map(GpuIndex).collect());
+    let answer = ask(&host, &given);
     for word in ["presence alone", "expandable_segments", "rank order"] {
         assert!(answer.caveats.iter().any(|c| c.contains(word)), "{word}");
     }

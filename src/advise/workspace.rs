@@ -102,7 +102,12 @@ mod tests {
         );
         let file = bytes(WorkspaceFormula::HostReduceFile(262_144), 2, None, None);
         assert_eq!(file, Some(32 * 1024 + 4 * 262_144));
-        let thrice = bytes(WorkspaceFormula::FlashinferPcieIpc(3), 2, Some(786_432), None);
+        let thrice = bytes(
+            WorkspaceFormula::FlashinferPcieIpc(3),
+            2,
+            Some(786_432),
+            None,
+        );
         assert_eq!(thrice, Some(3 * 12_592_256));
         let none = bytes(WorkspaceFormula::FlashinferPcieIpc(1), 2, None, None);
         assert_eq!(none, None);

@@ -104,7 +104,11 @@ fn crossover(base: &[&ReductionTime], own: &[&ReductionTime], name: &str) -> Opt
         })
         .collect();
     let (least, most) = (both.first()?.0, both.last()?.0);
-    let span = format!("measured from {} to {} bytes", grouped(least), grouped(most));
+    let span = format!(
+        "measured from {} to {} bytes",
+        grouped(least),
+        grouped(most)
+    );
     let faster: Vec<u64> = both
         .iter()
         .filter(|(_, nccl, mine)| mine < nccl)

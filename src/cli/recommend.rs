@@ -93,7 +93,13 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     check_file: Option<PathBuf>,
     /// Form of the answer; shell, env, compose, kubernetes and json are for programs and stay empty where nothing is proven.
-    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT", conflicts_with = "json")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT",
+        conflicts_with = "json"
+    )]
     format: Form,
     /// Write the engine's own file of peer verdicts (vLLM, SGLang), from a report that proves them.
     #[arg(long, value_name = "FILE", requires = "from")]
@@ -183,7 +189,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         None => Profiles::embedded(),
     }
     .map_err(|error| Stop::usage(error.to_string()))?;
-    let config = options.model_config.as_ref().map(model_config).transpose()?;
+    let config = options
+        .model_config
+        .as_ref()
+        .map(model_config)
+        .transpose()?;
     if options.check.is_some() || options.check_file.is_some() {
         return check(surroundings, options, config, &profiles);
     }
@@ -275,8 +285,11 @@ fn request(
 
 fn model_config(path: &PathBuf) -> Result<ModelProfile, Stop> {
     let (name, bytes) = map::read_file(path)?;
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|_| Stop::usage(format!("{name}: not a model's configuration: not UTF-8 text")))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| {
+        Stop::usage(format!(
+            "{name}: not a model's configuration: not UTF-8 text"
+        ))
+    })?;
     profile::read_config(&name, text).map_err(|error| Stop::usage(error.to_string()))
 }
 
@@ -315,7 +328,9 @@ fn settings(
         ));
     }
     if authenticity != Authenticity::Hardware {
-        console::note("these settings rest on a simulated or fault-injected host: do not launch a real one with them");
+        console::note(
+            "these settings rest on a simulated or fault-injected host: do not launch a real one with them",
+        );
     }
     let mut notes = Vec::new();
     let code = console::print(|out| {
@@ -417,7 +432,11 @@ fn write_p2p_cache(
                 path.display()
             ))
         })?;
-    console::note(&format!("{} written. The engine looks for it at {}", path.display(), file.place));
+    console::note(&format!(
+        "{} written. The engine looks for it at {}",
+        path.display(),
+        file.place
+    ));
     console::note(&format!("it is read with {}", file.read_when));
     for weakness in &file.weaknesses {
         console::note(&format!("weakness: {weakness}"));

@@ -2,8 +2,7 @@
 //! switches off.
 
 use super::{
-    Backend, Clause, Condition, EngineProfile, ModelProfile, Switch, SwitchKind,
-    load::ProfileError,
+    Backend, Clause, Condition, EngineProfile, ModelProfile, Switch, SwitchKind, load::ProfileError,
 };
 use std::path::Path;
 
@@ -131,7 +130,10 @@ fn traps(at: &At, engine: &EngineProfile) -> Result<(), ProfileError> {
             _ => Vec::new(),
         });
         if let Some(name) = flags.into_iter().find(|name| !name.starts_with('-')) {
-            let message = format!("trap '{}': flag '{name}' (allowed: with its dashes)", trap.id);
+            let message = format!(
+                "trap '{}': flag '{name}' (allowed: with its dashes)",
+                trap.id
+            );
             return Err(at.error(&own, 0, message));
         }
     }

@@ -143,7 +143,11 @@ impl fmt::Display for Version {
             numbers.push("0".to_string());
         }
         write!(f, "{}", numbers.join("."))?;
-        if self.released { Ok(()) } else { f.write_str(" (pre-release)") }
+        if self.released {
+            Ok(())
+        } else {
+            f.write_str(" (pre-release)")
+        }
     }
 }
 

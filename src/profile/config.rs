@@ -68,7 +68,9 @@ pub fn read_config(file: &str, text: &str) -> Result<ModelProfile, ConfigError> 
         message: error.to_string(),
     })?;
     let Value::Object(outer) = &value else {
-        return Err(no_shape("not a model's configuration: no JSON object".to_string()));
+        return Err(no_shape(
+            "not a model's configuration: no JSON object".to_string(),
+        ));
     };
     let inner = WRAPPED.iter().find_map(|path| {
         path.iter()
@@ -150,7 +152,9 @@ impl<'a> Config<'a> {
         };
         match value.as_u64() {
             Some(n) if (1..=MOST).contains(&n) => Ok(Some(n)),
-            _ => Err(format!("{key} is {value} (allowed: a whole number from 1 to {MOST})")),
+            _ => Err(format!(
+                "{key} is {value} (allowed: a whole number from 1 to {MOST})"
+            )),
         }
     }
 
@@ -306,12 +310,17 @@ mod tests {
         assert_eq!(model.structure.as_deref(), Some("128 experts, top 4"));
         assert_eq!(model.draft_layers, None, "two fields that differ");
         let note = model.note.unwrap();
-        assert!(note.contains("text_config") && note.contains("num_mtp_modules 7"), "{note}");
+        assert!(
+            note.contains("text_config") && note.contains("num_mtp_modules 7"),
+            "{note}"
+        );
     }
 
     #[test]
     fn layers_may_be_a_list() {
-        let ultra = read(r#"{"model_type":"nemotron_h","hidden_size":8192,"hybrid_override_pattern":"MEM*E"}"#);
+        let ultra = read(
+            r#"{"model_type":"nemotron_h","hidden_size":8192,"hybrid_override_pattern":"MEM*E"}"#,
+        );
         assert_eq!((ultra.layers, ultra.all_reduces), (Some(5), Some(6)));
         let thinned = read(
             r#"{"hidden_size":8192,"num_hidden_layers":2,"model_type":"nemotron-nas","block_configs":[
@@ -335,7 +344,10 @@ mod tests {
         assert!(error("{\n\n \"hidden_size\": }").contains("config.json: line 3: not JSON"));
         assert!(error("[1]").contains("no JSON object"));
         let none = error(r#"{"peft_type":"LORA"}"#);
-        assert!(none.contains("hidden_size, n_embd") && none.contains("base model"), "{none}");
+        assert!(
+            none.contains("hidden_size, n_embd") && none.contains("base model"),
+            "{none}"
+        );
         assert!(error(r#"{"hidden_size":0}"#).contains("from 1"));
         assert!(error(r#"{"hidden_size":"4096"}"#).contains("\"4096\""));
         assert!(error(r#"{"hidden_size":-5}"#).contains("-5"));

@@ -37,7 +37,11 @@ fn one(check: &LaunchCheck, page: &mut Page<'_>) -> io::Result<()> {
     };
     page.labelled(
         tone,
-        &format!("{} ({}): ", cut(&check.engine_name, 40), cut(&check.place, 40)),
+        &format!(
+            "{} ({}): ",
+            cut(&check.engine_name, 40),
+            cut(&check.place, 40)
+        ),
         tone,
         &headline,
     )?;

@@ -144,11 +144,7 @@ fn shell(advice: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn env(
-    advice: &Recommendation,
-    out: &mut dyn Write,
-    notes: &mut Vec<String>,
-) -> io::Result<()> {
+fn env(advice: &Recommendation, out: &mut dyn Write, notes: &mut Vec<String>) -> io::Result<()> {
     for (name, value) in variables(&advice.environment) {
         let text = quoted(value);
         if text != value {
@@ -183,9 +179,8 @@ fn object(
             .collect::<serde_json::Map<String, Value>>()
             .into()
     };
-    let list = |settings: &[Setting]| -> Vec<String> {
-        settings.iter().map(|s| s.name.clone()).collect()
-    };
+    let list =
+        |settings: &[Setting]| -> Vec<String> { settings.iter().map(|s| s.name.clone()).collect() };
     let value = json!({
         "engine": advice.engine,
         "backend": advice.backend,
@@ -209,7 +204,13 @@ fn yaml(text: &str) -> String {
 fn service_name(engine: &str) -> String {
     engine
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
         .collect()
 }
 
@@ -318,7 +319,10 @@ mod tests {
         assert!(text.contains("\nunset X\n"));
         assert!(text.contains("\nexport A='it'\\''s; $(reboot) `x` \"y\"'\n"));
         assert!(!text.contains("B C"));
-        assert_eq!(notes, ["leave these flags out of the launch command: --bad"]);
+        assert_eq!(
+            notes,
+            ["leave these flags out of the launch command: --bad"]
+        );
     }
 
     #[test]
@@ -326,17 +330,28 @@ mod tests {
         for format in [Format::Env, Format::Compose, Format::Kubernetes] {
             let (text, notes) = told(format);
             assert!(!text.contains('X'), "{text}");
-            assert!(notes.iter().any(|n| n.contains("cannot unset") && n.contains('X')));
+            assert!(
+                notes
+                    .iter()
+                    .any(|n| n.contains("cannot unset") && n.contains('X'))
+            );
         }
         let (text, _) = told(Format::Json);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["unset"], json!(["X"]));
-        assert_eq!(value["arguments"], json!(["--tp", "8", "--flag", "--json", "{\"a\":[1,2]}"]));
+        assert_eq!(
+            value["arguments"],
+            json!(["--tp", "8", "--flag", "--json", "{\"a\":[1,2]}"])
+        );
     }
 
     #[test]
     fn dollars_survive_where_they_would_be_filled_in() {
         assert!(told(Format::Compose).0.contains("A: \"it's; $$(reboot)"));
-        assert!(told(Format::Kubernetes).0.contains("value: \"it's; $$(reboot)"));
+        assert!(
+            told(Format::Kubernetes)
+                .0
+                .contains("value: \"it's; $$(reboot)")
+        );
     }
 }

@@ -353,13 +353,28 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
     if let Some(bytes) = sizing.workspace_bytes_all_ranks {
         let text = format!("{} bytes ({})", grouped(bytes), size(bytes));
         page.labelled(Tone::Faint, "  of all ranks      ", Tone::Plain, &text)?;
-        page.labelled(Tone::Faint, "  admits            ", Tone::Plain, &sizing.admits)?;
+        page.labelled(
+            Tone::Faint,
+            "  admits            ",
+            Tone::Plain,
+            &sizing.admits,
+        )?;
         if let Some(own) = &sizing.engine_admits {
             page.labelled(Tone::Faint, "  engine by itself  ", Tone::Plain, own)?;
         }
         let rows: Vec<String> = sizing.tune_rows.iter().map(u64::to_string).collect();
-        page.labelled(Tone::Faint, "  rows to tune      ", Tone::Plain, &rows.join(", "))?;
-        page.labelled(Tone::Faint, "  prefill           ", Tone::Plain, &sizing.prefill)?;
+        page.labelled(
+            Tone::Faint,
+            "  rows to tune      ",
+            Tone::Plain,
+            &rows.join(", "),
+        )?;
+        page.labelled(
+            Tone::Faint,
+            "  prefill           ",
+            Tone::Plain,
+            &sizing.prefill,
+        )?;
     }
     if let Some(count) = sizing.all_reduces {
         let text = format!("{count} reductions of that size in a forward pass");

@@ -96,7 +96,10 @@ pub(super) fn parse(text: &str) -> Result<Node, Unread> {
     let node = reader.block(0, 0)?;
     reader.skip_blank();
     match reader.lines.get(reader.at) {
-        Some(line) => Err(unread(line.number, "indentation that fits nothing above it")),
+        Some(line) => Err(unread(
+            line.number,
+            "indentation that fits nothing above it",
+        )),
         None => Ok(node),
     }
 }
@@ -242,17 +245,19 @@ fn key_of(text: &str) -> Option<(String, &str)> {
     } else if text.starts_with(['{', '[', '#', '&', '*', '!']) {
         return None;
     } else {
-        let at = text.find(": ").or_else(|| {
-            text.ends_with(':')
-                .then(|| text.len().saturating_sub(1))
-        })?;
+        let at = text
+            .find(": ")
+            .or_else(|| text.ends_with(':').then(|| text.len().saturating_sub(1)))?;
         (text.get(..at)?, text.get(at + 1..)?)
     };
     if key.is_empty() || key.contains(['{', '"', '\'']) {
         return None;
     }
     let rest = rest.trim();
-    Some((key.trim().to_string(), if rest.starts_with('#') { "" } else { rest }))
+    Some((
+        key.trim().to_string(),
+        if rest.starts_with('#') { "" } else { rest },
+    ))
 }
 
 fn scalar(text: &str, line: usize) -> Result<Node, Unread> {
@@ -278,7 +283,11 @@ fn scalar(text: &str, line: usize) -> Result<Node, Unread> {
         return Ok(Node::Scalar(inside.replace('\u{0}', "'"), line));
     }
     let plain = text.split(" #").next().unwrap_or_default().trim_end();
-    let plain = if plain == "~" || plain == "null" { "" } else { plain };
+    let plain = if plain == "~" || plain == "null" {
+        ""
+    } else {
+        plain
+    };
     Ok(Node::Scalar(plain.to_string(), line))
 }
 
@@ -305,7 +314,12 @@ fn flow(text: &str, line: usize) -> Result<Node, Unread> {
         .strip_prefix('[')
         .and_then(|t| t.split(" #").next()?.trim_end().strip_suffix(']'))
         .filter(|t| !t.contains(['[', ']', '{', '}']))
-        .ok_or_else(|| unread(line, "a flow collection that is neither JSON nor a list on one line"))?;
+        .ok_or_else(|| {
+            unread(
+                line,
+                "a flow collection that is neither JSON nor a list on one line",
+            )
+        })?;
     let mut items = Vec::new();
     for item in inside.split(',').filter(|i| !i.trim().is_empty()) {
         items.push(scalar(item, line)?);
@@ -337,7 +351,10 @@ mod tests {
         let text = "services:\n  llm: # the engine\n    image: \"vllm/vllm-openai:v0.30\"\n    environment:\n    - NCCL_P2P_DISABLE=1\n    - 'A=it''s'\n    command: >\n      --model m\n      --tp 8\n    ports: [\"8000:8000\", 1]\n    ipc: host\n";
         let root = parse(text).unwrap();
         let llm = root.get("services").unwrap().get("llm").unwrap();
-        assert_eq!(llm.get("image").unwrap().text(), Some("vllm/vllm-openai:v0.30"));
+        assert_eq!(
+            llm.get("image").unwrap().text(),
+            Some("vllm/vllm-openai:v0.30")
+        );
         let Some(Node::List(environment)) = llm.get("environment") else {
             panic!("{llm:?}")
         };

@@ -5,6 +5,8 @@ mod document;
 mod read;
 mod shell;
 mod sizes;
+#[cfg(test)]
+mod tests;
 mod traps;
 
 pub use read::{Invocation, ReadError, read};

@@ -52,7 +52,9 @@ pub enum ReadError {
         what: String,
     },
     /// Neither a launch nor variables.
-    #[error("{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file or a Kubernetes manifest would do")]
+    #[error(
+        "{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file or a Kubernetes manifest would do"
+    )]
     Nothing {
         /// File or option.
         name: String,
@@ -181,9 +183,18 @@ pub fn read(
 fn is_document(text: &str) -> bool {
     text.lines().any(|line| {
         let body = line.trim_start().trim_start_matches("- ");
-        ["services:", "environment:", "env:", "command:", "args:", "image:", "apiVersion:", "containers:"]
-            .iter()
-            .any(|key| body.starts_with(key))
+        [
+            "services:",
+            "environment:",
+            "env:",
+            "command:",
+            "args:",
+            "image:",
+            "apiVersion:",
+            "containers:",
+        ]
+        .iter()
+        .any(|key| body.starts_with(key))
     })
 }
 
@@ -423,7 +434,8 @@ impl Script<'_> {
 
     fn export(&mut self, name: &str, value: &str) {
         self.exported.insert(name.to_string(), value.to_string());
-        self.values.insert(name.to_string(), vec![value.to_string()]);
+        self.values
+            .insert(name.to_string(), vec![value.to_string()]);
     }
 
     /// Text of nothing but variables is an environment file, whose lines need no `export`.
@@ -457,7 +469,12 @@ fn guess(variables: &BTreeMap<String, String>, engines: &Engines) -> Option<Stri
         let Some(launch) = &engine.launch else {
             return 0;
         };
-        let is_own = |name: &&String| launch.variables.iter().any(|v| name.starts_with(v.as_str()));
+        let is_own = |name: &&String| {
+            launch
+                .variables
+                .iter()
+                .any(|v| name.starts_with(v.as_str()))
+        };
         variables.keys().filter(is_own).count()
     };
     engines
@@ -493,7 +510,11 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
             Some((option, value)) if option.starts_with('-') => (option, Some(value.to_string())),
             _ => (word.text.as_str(), None),
         };
-        let mut value = || value.clone().or_else(|| rest.next().map(|w| w.text.clone()));
+        let mut value = || {
+            value
+                .clone()
+                .or_else(|| rest.next().map(|w| w.text.clone()))
+        };
         match option {
             "-e" | "--env" => {
                 let Some(given) = value() else { continue };
@@ -511,10 +532,13 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
             }
             "--env-file" => {
                 let file = value().unwrap_or_default();
-                into.unread
-                    .push(format!("the variables of {file}: check it with --check-file"));
+                into.unread.push(format!(
+                    "the variables of {file}: check it with --check-file"
+                ));
             }
-            "--ipc" => shared |= value().is_some_and(|v| v == "host" || v.starts_with("container:")),
+            "--ipc" => {
+                shared |= value().is_some_and(|v| v == "host" || v.starts_with("container:"))
+            }
             "--shm-size" => {
                 shared = true;
                 value();
@@ -533,7 +557,10 @@ fn containers(root: &Node, engines: &Engines) -> Result<Vec<Invocation>, shell::
         map.get("ipc").and_then(Node::text) == Some("host")
             || map.get("hostIPC").and_then(Node::text) == Some("true")
     };
-    let pod_ipc = root.maps().into_iter().any(|m| m.get("hostIPC").and_then(Node::text) == Some("true"));
+    let pod_ipc = root
+        .maps()
+        .into_iter()
+        .any(|m| m.get("hostIPC").and_then(Node::text) == Some("true"));
     for map in root.maps() {
         let has = ["environment", "env", "command", "args", "entrypoint"]
             .iter()
@@ -577,10 +604,8 @@ fn containers(root: &Node, engines: &Engines) -> Result<Vec<Invocation>, shell::
             script.run(&text.text, 1)?;
             nested = script.finish();
         }
-        let shared = host_ipc(map)
-            || pod_ipc
-            || map.get("shm_size").is_some()
-            || mounts_shared_memory(map);
+        let shared =
+            host_ipc(map) || pod_ipc || map.get("shm_size").is_some() || mounts_shared_memory(map);
         let name = map
             .get("container_name")
             .or_else(|| map.get("name"))

@@ -397,9 +397,7 @@ impl Reader {
                         }
                     }
                 }
-                let end = inside
-                    .find(|c: char| !is_name(c))
-                    .unwrap_or(inside.len());
+                let end = inside.find(|c: char| !is_name(c)).unwrap_or(inside.len());
                 let (name, rest) = inside.split_at(end);
                 if name.is_empty() {
                     return Ok(Piece::Opaque(format!("${{{inside}}}")));
@@ -501,7 +499,10 @@ mod tests {
     #[test]
     fn redirections_are_no_words() {
         assert_eq!(split("a >out 2>&1 b < in"), [["a", "b"]]);
-        assert_eq!(split("cat <<'E' >f\nvllm serve x\nE\nb"), vec![vec!["cat"], vec!["b"]]);
+        assert_eq!(
+            split("cat <<'E' >f\nvllm serve x\nE\nb"),
+            vec![vec!["cat"], vec!["b"]]
+        );
     }
 
     #[test]

@@ -50,7 +50,11 @@ pub(super) fn problems(
     match engine.allocation {
         Some(AllocationRule::CapturedRequests) => {
             all.extend(steps_and_drafts(invocation));
-            all.extend(group_size(invocation, facts, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"));
+            all.extend(group_size(
+                invocation,
+                facts,
+                "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE",
+            ));
             workspace(invocation, facts, shape, sizing, &mut all);
         }
         Some(AllocationRule::CapturedTokens) => {
@@ -92,9 +96,8 @@ fn group_size(invocation: &Invocation, facts: &Facts, variable: &str) -> Option<
 
 /// SGLang's number of draft tokens holds the root: at top-k 1 it is steps + 1.
 fn steps_and_drafts(invocation: &Invocation) -> Option<LaunchProblem> {
-    let number = |name: &str| -> Option<u64> {
-        invocation.value(&[name.to_string()])?.parse().ok()
-    };
+    let number =
+        |name: &str| -> Option<u64> { invocation.value(&[name.to_string()])?.parse().ok() };
     let steps = number("--speculative-num-steps")?;
     let drafts = number("--speculative-num-draft-tokens")?;
     let top = number("--speculative-eagle-topk").unwrap_or(1);
@@ -139,7 +142,11 @@ fn workspace(
         }
         return;
     };
-    let Some(elements) = told.parse::<u64>().ok().filter(|n| n.is_multiple_of(8) && *n > 0) else {
+    let Some(elements) = told
+        .parse::<u64>()
+        .ok()
+        .filter(|n| n.is_multiple_of(8) && *n > 0)
+    else {
         all.push(problem(
             "workspace-not-a-multiple-of-8",
             Severity::Critical,

@@ -62,7 +62,10 @@ pub fn check(
     question: &Question,
     profiles: &Profiles,
 ) -> Result<LaunchCheck, AdviseError> {
-    let name = question.engine.or(invocation.engine.as_deref()).unwrap_or("nccl");
+    let name = question
+        .engine
+        .or(invocation.engine.as_deref())
+        .unwrap_or("nccl");
     let engine = profiles
         .engine(name)
         .ok_or_else(|| AdviseError::UnknownEngine {
@@ -118,7 +121,11 @@ pub fn check(
     forbidden(engine, invocation, &weighing, &mut answer);
     let mut host_traps = Vec::new();
     for trap in &engine.traps {
-        if !trap.when.iter().all(|clause| holds(clause, invocation, &facts)) {
+        if !trap
+            .when
+            .iter()
+            .all(|clause| holds(clause, invocation, &facts))
+        {
             continue;
         }
         let met: Vec<Met> = trap.host.iter().map(|c| weighing.met(c)).collect();
@@ -344,7 +351,11 @@ fn forbidden(
             let missing: Vec<&Switch> = engine
                 .peer_off
                 .iter()
-                .filter(|s| s.when.iter().all(|c| !matches!(weighing.met(c), Met::No(_))))
+                .filter(|s| {
+                    s.when
+                        .iter()
+                        .all(|c| !matches!(weighing.met(c), Met::No(_)))
+                })
                 .filter(|s| left_on(s, invocation))
                 .collect();
             if missing.is_empty() {
@@ -353,8 +364,11 @@ fn forbidden(
             answer.problems.push(LaunchProblem {
                 id: "failed-peers-in-use".to_string(),
                 severity: Severity::Critical,
-                wrong: format!("peers of this group failed ({seen}), and this launch leaves paths to them on"),
-                change: "switch every one of them off; half of the list leaves a path on".to_string(),
+                wrong: format!(
+                    "peers of this group failed ({seen}), and this launch leaves paths to them on"
+                ),
+                change: "switch every one of them off; half of the list leaves a path on"
+                    .to_string(),
                 settings: missing.into_iter().map(told).collect(),
                 source: "records of the report".to_string(),
             });
@@ -389,7 +403,10 @@ fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
         // Not part of a command line; one that is absent is the default.
         SwitchKind::Configuration => {
             invocation.value(&[format!("--{}", switch.name)]) != switch.value.as_deref()
-                && switch.value.as_deref().is_some_and(|v| !v.starts_with("off"))
+                && switch
+                    .value
+                    .as_deref()
+                    .is_some_and(|v| !v.starts_with("off"))
         }
     }
 }
@@ -428,7 +445,10 @@ fn not_exported(
         answer.problems.push(LaunchProblem {
             id: "variable-not-exported".to_string(),
             severity: Severity::Warning,
-            wrong: format!("{name} is assigned on a line of its own and not exported: {} does not see it", engine.name),
+            wrong: format!(
+                "{name} is assigned on a line of its own and not exported: {} does not see it",
+                engine.name
+            ),
             change: "export it".to_string(),
             settings: vec![format!("export {name}")],
             source: "POSIX shell".to_string(),
