@@ -145,7 +145,7 @@ pub enum ConsumerState {
 }
 
 /// Launch settings for one engine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Recommendation {
     /// Engine id: "vllm", "sglang".
     pub engine: String,
@@ -165,6 +165,86 @@ pub struct Recommendation {
     pub refused: Vec<(String, String)>,
     /// Sentences a reader must know before trusting this.
     pub caveats: Vec<String>,
+    /// Highest rung that is proven on every pair of the group along the path that these settings use; `None` = nothing
+    /// was tried, and the settings rest on caution alone.
+    #[serde(default)]
+    pub proven: Option<Rung>,
+    /// The GPUs of the group in rank order; empty when no host was looked at.
+    #[serde(default)]
+    pub ranks: Vec<GpuIndex>,
+    /// Flags that must not be given.
+    #[serde(default)]
+    pub omit: Vec<Setting>,
+    /// Keys of the engine's configuration file, or of the program itself.
+    #[serde(default)]
+    pub configuration: Vec<Setting>,
+    /// Backends in the order in which the engine asks them.
+    #[serde(default)]
+    pub order: Vec<Place>,
+    /// What the choice is worth, and who says so.
+    #[serde(default)]
+    pub worth: Vec<Worth>,
+    /// What to do that is neither flag nor variable.
+    #[serde(default)]
+    pub practices: Vec<Setting>,
+}
+
+/// One backend's place in an engine's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Place {
+    /// Backend id.
+    pub backend: String,
+    /// In words.
+    pub name: String,
+    /// Whether it would run here.
+    pub standing: Standing,
+    /// Largest payload in bytes that it takes here; `None` = no limit of its own.
+    pub takes_bytes: Option<u64>,
+    /// Rows that are that much, where the model's size is known.
+    pub takes_rows: Option<u64>,
+    /// Its own memory in bytes per rank, where a formula was read.
+    pub workspace_bytes: Option<u64>,
+    /// Why it stands where it stands; of one that runs, what proves it.
+    pub because: String,
+}
+
+/// Whether a backend would run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// The choice: the first that runs and takes a full decode step.
+    Chosen,
+    /// Runs too, for what those before it leave.
+    Runs,
+    /// Could be switched on; is not advised.
+    Possible,
+    /// Does not run here, or must not.
+    Refused,
+}
+
+/// What a choice is worth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Worth {
+    /// Measured on this host, published by others, or worked out from either.
+    pub basis: WorthBasis,
+    /// The statement.
+    pub says: String,
+    /// Record, publication or arithmetic behind it.
+    pub source: String,
+}
+
+/// How a worth is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorthBasis {
+    /// Measured on this host.
+    Measured,
+    /// Published by others, on other hosts.
+    Published,
+    /// Worked out from measurements.
+    Inferred,
+    /// Nobody has measured it.
+    Unknown,
 }
 
 /// One flag or variable with its reason.
@@ -181,7 +261,7 @@ pub struct Setting {
 }
 
 /// How many elements an all-reduce workspace must hold, and how the number came about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Sizing {
     /// Model id or "hidden 6144".
     pub model: String,
@@ -211,4 +291,22 @@ pub struct Sizing {
     pub workspace_formula: Option<String>,
     /// Activation type: "bf16", "fp16", "fp32".
     pub dtype: String,
+    /// Workspace in bytes of all ranks together.
+    #[serde(default)]
+    pub workspace_bytes_all_ranks: Option<u64>,
+    /// Row counts to tune for: powers of two up to the largest step, and that step.
+    #[serde(default)]
+    pub tune_rows: Vec<u64>,
+    /// What a workspace of the needed size admits, and what happens past it.
+    #[serde(default)]
+    pub admits: String,
+    /// What the engine's own size admits, where that is less.
+    #[serde(default)]
+    pub engine_admits: Option<String>,
+    /// Why prefill is left out.
+    #[serde(default)]
+    pub prefill: String,
+    /// All-reduces of one such tensor in a forward pass; `None` = not known for this model and parallelism.
+    #[serde(default)]
+    pub all_reduces: Option<u32>,
 }

@@ -1,8 +1,9 @@
 //! Reads profiles: those embedded in the binary, and a folder that overrides them.
 
 use super::{
-    ConsumerProfile, EngineProfile, ModelProfile,
+    ConsumerProfile, EngineProfile, ModelProfile, check,
     consumer::{self, ConsumerFile},
+    inherit,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
@@ -16,12 +17,14 @@ const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/profiles.r
 /// All engines and models.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profiles {
-    /// Engines.
+    /// Engines, each with all that it continues, by id.
     pub engines: Vec<EngineProfile>,
     /// Models.
     pub models: Vec<ModelProfile>,
     /// Consumers of peer transfers.
     pub consumers: Vec<ConsumerProfile>,
+    /// Engines as their files state them, with the files.
+    stated: Vec<(String, EngineProfile)>,
 }
 
 /// A profile that cannot be used.
@@ -73,6 +76,7 @@ impl Profiles {
         for (file, text) in EMBEDDED {
             profiles.add(file, text)?;
         }
+        profiles.join()?;
         Ok(profiles)
     }
 
@@ -114,6 +118,7 @@ impl Profiles {
             })?;
             profiles.add_kind(kind, &path.display().to_string(), &text)?;
         }
+        profiles.join()?;
         Ok(profiles)
     }
 
@@ -130,11 +135,30 @@ impl Profiles {
         hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The engine called `id`; case does not matter.
+    /// The engine called `id` or by one of its aliases; case does not matter.
     pub fn engine(&self, id: &str) -> Option<&EngineProfile> {
+        let called = |name: &String| name.eq_ignore_ascii_case(id.trim());
         self.engines
             .iter()
-            .find(|e| e.id.eq_ignore_ascii_case(id.trim()))
+            .find(|e| called(&e.id) || e.aliases.iter().any(called))
+    }
+
+    /// Fills in what engines continue of each other, and looks at the whole.
+    fn join(&mut self) -> Result<(), ProfileError> {
+        let raw: Vec<EngineProfile> = self.stated.iter().map(|(_, e)| e.clone()).collect();
+        let file_of = |id: &str| {
+            let found = self.stated.iter().find(|(_, e)| e.id == id);
+            found.map_or_else(|| id.to_string(), |(file, _)| file.clone())
+        };
+        let engines = inherit::resolve(&raw).map_err(|broken| ProfileError::Invalid {
+            file: file_of(&broken.engine),
+            message: broken.message,
+        })?;
+        for engine in &engines {
+            check::whole_engine(&file_of(&engine.id), engine)?;
+        }
+        self.engines = engines;
+        Ok(())
     }
 
     /// The model called `name`: id, OWNER/NAME, or NAME.
@@ -151,14 +175,14 @@ impl Profiles {
         match kind {
             "engines" => {
                 let engine: EngineProfile = parse(file, text)?;
-                check_engine(file, &engine)?;
-                self.engines.retain(|old| old.id != engine.id);
-                self.engines.push(engine);
+                check::engine_file(file, text, &engine)?;
+                self.stated.retain(|(_, old)| old.id != engine.id);
+                self.stated.push((file.to_string(), engine));
             }
             "models" => {
                 let loaded: ModelFile = parse(file, text)?;
                 for model in loaded.models {
-                    check_model(file, &model)?;
+                    check::model(file, text, &model)?;
                     self.models.retain(|old| old.id != model.id);
                     self.models.push(model);
                 }
@@ -220,57 +244,6 @@ fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ProfileError>
             message: error.message().trim().replace('\n', "; "),
         }
     })
-}
-
-fn check_engine(file: &str, engine: &EngineProfile) -> Result<(), ProfileError> {
-    let invalid = |message: String| ProfileError::Invalid {
-        file: file.to_string(),
-        message,
-    };
-    let stem = Path::new(file).file_stem().and_then(|s| s.to_str());
-    if stem != Some(engine.id.as_str()) {
-        return Err(invalid(format!(
-            "id '{}' is not the file's name",
-            engine.id
-        )));
-    }
-    let mut seen: Vec<&str> = Vec::new();
-    for backend in &engine.backends {
-        if seen.contains(&backend.id.as_str()) {
-            return Err(invalid(format!("backend '{}' twice", backend.id)));
-        }
-        seen.push(&backend.id);
-        if !backend.by_default && backend.turn_on.is_empty() {
-            return Err(invalid(format!(
-                "backend '{}' is not on by default and has no turn-on",
-                backend.id
-            )));
-        }
-    }
-    let fallback = engine
-        .backends
-        .iter()
-        .any(|b| b.by_default && b.when.is_empty() && b.caps.is_empty());
-    if !fallback {
-        return Err(invalid(
-            "needs one backend that is on by default and has no preconditions, for all other hosts"
-                .to_string(),
-        ));
-    }
-    Ok(())
-}
-
-fn check_model(file: &str, model: &ModelProfile) -> Result<(), ProfileError> {
-    if model.hidden == Some(0) || model.layers == Some(0) {
-        return Err(ProfileError::Invalid {
-            file: file.to_string(),
-            message: format!(
-                "model '{}': a size of 0 (leave the key out when it is unknown)",
-                model.id
-            ),
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

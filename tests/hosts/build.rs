@@ -277,6 +277,7 @@ fn record(subject: Subject, mechanism: &str, rung: Rung, bytes: u64, offset: u64
             offset,
             attempts: 3,
             timed: false,
+            load: None,
         },
         outcome: Outcome::Intact,
         peer_access: match rung {

@@ -577,12 +577,14 @@ pub(crate) fn advice() -> Recommendation {
             workspace_bytes_per_rank: Some(50_365_568),
             workspace_formula: Some("a(4*(128*(2+8W)+4)) + 4*W*a(2n)".to_string()),
             dtype: "bf16".to_string(),
+            ..Sizing::default()
         }),
         refused: vec![(
             "custom-all-reduce".to_string(),
             "needs NVLink on more than two GPUs".to_string(),
         )],
         caveats: vec!["rungs 4 to 7 were not tested".to_string()],
+        ..Recommendation::default()
     }
 }
 
