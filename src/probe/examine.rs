@@ -232,29 +232,45 @@ fn samples(
         bytes as usize,
     );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
+    let mut samples = differing((&seen, &again), &expected, offset, keys.payload);
+    for sample in &mut samples {
+        let at = (sample.offset - offset) as usize;
+        let end = (at + 16).min(seen.len());
+        sample.accessor = accessor.get(at..end).map(hex);
+    }
+    Ok(samples)
+}
+
+/// Up to [`SAMPLES`] units in which what the owner read differs from `expected`; `again` is what it read later. The bytes
+/// begin at `offset` of the target.
+pub(super) fn differing(
+    (seen, again): (&[u8], &[u8]),
+    expected: &[u8],
+    offset: u64,
+    payload: Key,
+) -> Vec<Sample> {
     let rows = seen
         .chunks(16)
         .zip(expected.chunks(16))
         .zip(again.chunks(16))
         .enumerate();
-    Ok(rows
-        .filter(|(_, ((seen, expected), _))| seen != expected)
+    rows.filter(|(_, ((seen, expected), _))| seen != expected)
         .take(SAMPLES)
         .map(|(unit, ((seen, expected), again))| Sample {
             offset: offset + unit as u64 * UNIT,
             expected: hex(expected),
             owner: hex(seen),
-            accessor: accessor.get(unit * 16..unit * 16 + seen.len()).map(hex),
+            accessor: None,
             reread: Some(hex(again)),
             origin: <[u8; 16]>::try_from(seen)
                 .ok()
                 .and_then(words::origin)
                 .and_then(|(key, index)| {
-                    let text = integrity::origin_text(Key::unpack(key)?, keys.payload);
+                    let text = integrity::origin_text(Key::unpack(key)?, payload);
                     Some(format!("{text}, offset {}", index * UNIT))
                 }),
         })
-        .collect())
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

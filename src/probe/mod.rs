@@ -9,6 +9,7 @@ pub mod integrity;
 pub mod mechanism;
 pub mod plan;
 pub mod pool;
+pub mod resident;
 pub mod seat;
 pub mod selftest;
 pub mod supervisor;

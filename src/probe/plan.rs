@@ -1,6 +1,7 @@
 //! Which cases, of what size, in which rounds, for which budget. Pure: scales to the memory of the smallest GPU.
 
 mod budget;
+mod resident;
 mod rounds;
 mod sizes;
 
@@ -182,7 +183,13 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         only.is_none_or(|only| only.contains(pair))
     };
     let mut make = Cases { next: 0 };
-    let (alone, ipc) = alone_cases(&mut make, &chosen, memory, (shapes.timed, layout), &wanted);
+    let (alone, ipc) = alone_cases(
+        &mut make,
+        &chosen,
+        (memory, budget),
+        (shapes.timed, layout),
+        &wanted,
+    );
     let ordered: Vec<OrderedPair> = chosen
         .iter()
         .flat_map(|s| chosen.iter().filter_map(move |d| OrderedPair::new(*s, *d)))
@@ -235,17 +242,36 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 cases: vec![make.make(Subject::Pair(*pair), what, (0, shapes.timed), 1, true)],
             }));
         }
+        let (size, attempts) = (resident::bytes(memory), resident::rounds(budget));
+        let exchanges = super::resident::ROSTER.iter();
+        let waiting: Vec<Round> = exchanges
+            .filter(|exchange| exchange.place == place && wanted(exchange.id))
+            .flat_map(|exchange| rounds.iter().map(move |pairs| (exchange, pairs)))
+            .map(|(exchange, pairs)| {
+                let what = (exchange.id, Rung::Resident);
+                let case = |pair: &OrderedPair| {
+                    make.make(Subject::Pair(*pair), what, (0, size), attempts, false)
+                };
+                Round {
+                    cases: pairs.iter().map(case).collect(),
+                }
+            })
+            .collect();
         phases.extend(
-            [("content", content), ("rates", rates)]
-                .into_iter()
-                .filter_map(|(name, rounds)| {
-                    (!rounds.is_empty()).then(|| Phase {
-                        name: format!("{name}, {}", place.words()),
-                        place,
-                        rounds,
-                        soak: None,
-                    })
-                }),
+            [
+                ("content", content),
+                ("resident", waiting),
+                ("rates", rates),
+            ]
+            .into_iter()
+            .filter_map(|(name, rounds)| {
+                (!rounds.is_empty()).then(|| Phase {
+                    name: format!("{name}, {}", place.words()),
+                    place,
+                    rounds,
+                    soak: None,
+                })
+            }),
         );
     }
     if let Budget::Deep { soak } = budget {
@@ -317,11 +343,16 @@ fn smallest(snapshot: &Snapshot, gpus: &[u32]) -> (u64, Option<u64>) {
 fn alone_cases(
     make: &mut Cases,
     gpus: &[u32],
-    memory: u64,
+    (memory, budget): (u64, Budget),
     (big, layout): (u64, Layout),
     wanted: &impl Fn(&str) -> bool,
 ) -> (Vec<Case>, Option<Case>) {
-    let pairs_chosen = mechanism::ROSTER.iter().any(|m| wanted(m.id()));
+    let exchanges = super::resident::ROSTER.iter().map(|exchange| exchange.id);
+    let pairs_chosen = mechanism::ROSTER
+        .iter()
+        .map(|m| m.id())
+        .chain(exchanges)
+        .any(wanted);
     let wanted = |id: &str| wanted(id) || pairs_chosen;
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
     let tests = [
@@ -336,6 +367,12 @@ fn alone_cases(
             let subject = Subject::Gpu(GpuIndex(*gpu));
             make.make(subject, (id, Rung::Alone), (0, bytes), attempts, false)
         }));
+    }
+    if let ([only], true) = (gpus, wanted(alone::RESIDENT_SAME_GPU)) {
+        let subject = Subject::Gpu(GpuIndex(*only));
+        let what = (alone::RESIDENT_SAME_GPU, Rung::Resident);
+        let (size, rounds) = (resident::bytes(memory), resident::rounds(budget));
+        cases.push(make.make(subject, what, (0, size), rounds, false));
     }
     let ipc = match (gpus, wanted(alone::IPC_SAME_GPU)) {
         ([only], true) => {
@@ -376,9 +413,7 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
         words.push("large transfers and repeated attempts, by --quick".to_string());
     }
     if gpus > 1 {
-        words.push(
-            "rungs 5 resident, 6 reduced and 7 loaded: this version does not test them".into(),
-        );
+        words.push("rungs 6 reduced and 7 loaded: this version does not test them".into());
     } else {
         words.push("rungs 0 to 7 need a second GPU".to_string());
     }

@@ -11,11 +11,15 @@ use crate::{
     gpu::{
         Context, DeviceMemory, Event, PinnedMemory, Region, Stream, WaitError,
         kernels::{self, CENSUS_BYTES, Census, KernelError, Kernels, MISMATCH_BYTES, Mismatch},
+        resident::Resident,
     },
     model::case::Outcome,
     words::{self, Key},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// Device memory for results of kernels.
 const RESULT_BYTES: u64 = 4096;
@@ -65,6 +69,8 @@ pub struct Seat {
     result: DeviceMemory,
     readback: PinnedMemory,
     kernels: Result<Kernels, NoKernels>,
+    /// Compiled when first asked for.
+    resident: OnceLock<Result<Resident, NoKernels>>,
     layout: Layout,
 }
 
@@ -94,6 +100,7 @@ impl Seat {
             emptied,
             stream,
             kernels,
+            resident: OnceLock::new(),
             layout,
         })
     }
@@ -108,6 +115,18 @@ impl Seat {
     /// Why kernels cannot run here, if they cannot.
     pub fn no_kernels(&self) -> Option<&NoKernels> {
         self.kernels.as_ref().err()
+    }
+
+    /// Its kernel that waits for a peer, or why there is none. The first call compiles: never while such a kernel runs.
+    pub fn resident(&self) -> Result<&Resident, &NoKernels> {
+        let load = || {
+            self.kernels.as_ref().map_err(Clone::clone)?;
+            Resident::load(&self.context).map_err(|error| NoKernels {
+                product_limit: matches!(error, KernelError::TooOld(..)),
+                reason: error.to_string(),
+            })
+        };
+        self.resident.get_or_init(load).as_ref()
     }
 
     /// Guard band in bytes.

@@ -7,6 +7,7 @@ use super::{
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
+    resident,
     wire::{Answer, Reply, Request},
 };
 use crate::{
@@ -313,6 +314,11 @@ impl Supervisor<'_, '_> {
         if place == Place::Off {
             return None;
         }
+        // Both kernels store into the other's memory.
+        if resident::by_id(&case.mechanism).is_some() {
+            let both = [pair, pair.reversed()];
+            return both.into_iter().find_map(|pair| self.claims.hinders(pair));
+        }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
             Some(Side::Destination) => pair.reversed(),
             _ => pair,
@@ -327,8 +333,10 @@ impl Supervisor<'_, '_> {
         failed
             .filter(|(p, _)| *p == pair || *p == pair.reversed())
             .filter_map(|(p, id)| {
-                let mechanism = mechanism::by_id(id)?;
-                (mechanism.place() != Place::Off).then_some((mechanism.rung(), *p, id))
+                let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
+                let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
+                let (rung, place) = known.or(exchange)?;
+                (place != Place::Off).then_some((rung, *p, id))
             })
             .min()
             .map(|(rung, p, id)| format!("rung {rung}: {id} failed on {p}"))
@@ -651,5 +659,6 @@ pub fn mechanism_ids() -> Vec<&'static str> {
         .iter()
         .map(|(id, _)| *id)
         .chain(mechanism::ROSTER.iter().map(|m| m.id()))
+        .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
         .collect()
 }

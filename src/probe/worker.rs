@@ -2,7 +2,7 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench,
+    alone, bench, resident,
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
@@ -12,7 +12,7 @@ use crate::{
     ffi::driver::IpcHandle,
     gpu::{Context, DeviceMemory, PinnedMemory, System, context::PeerChange},
     model::{
-        case::{Case, Subject},
+        case::{Case, Rung, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
     },
@@ -364,7 +364,15 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        transfer::run(setting, &pairs, emit);
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        if !waiting.is_empty() {
+            resident::run(setting, &waiting, emit);
+        }
+        if !pairs.is_empty() {
+            let pairs: Vec<Case> = pairs.into_iter().cloned().collect();
+            transfer::run(setting, &pairs, emit);
+        }
         if self.per_request {
             for pair in wanted {
                 if let (Some(source), Some(destination)) =
