@@ -6,6 +6,7 @@ pub mod bench;
 mod claims;
 pub mod examine;
 pub mod integrity;
+pub mod loaded;
 pub mod mechanism;
 pub mod plan;
 pub mod pool;

@@ -120,7 +120,12 @@ enum State {
 impl<'a> Side<'a> {
     /// In the buffers of a seat; `None` when they are too small.
     fn of(seat: &'a Seat, keys: Keys, slot: u64) -> Option<Side<'a>> {
-        let target = Target::of(seat, 0, inbox_bytes(slot))?;
+        let target = Target::of(
+            seat.destination.region(),
+            seat.guard(),
+            0,
+            inbox_bytes(slot),
+        )?;
         let (flags, own) = (seat.source.region(), seat.scratch.region());
         Side::with(seat, &seat.stream, (target, flags, own), keys, (slot, 0))
     }

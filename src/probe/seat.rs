@@ -68,7 +68,7 @@ pub struct Seat {
     pub emptied: Event,
     result: DeviceMemory,
     readback: PinnedMemory,
-    kernels: Result<Kernels, NoKernels>,
+    kernels: Result<Arc<Kernels>, NoKernels>,
     /// Compiled when first asked for.
     resident: OnceLock<Result<Resident, NoKernels>>,
     layout: Layout,
@@ -78,13 +78,27 @@ impl Seat {
     /// Makes context, buffers and kernels on the device of `context`. A device without kernels is still a seat.
     pub fn open(gpu: u32, context: &Arc<Context>, layout: Layout) -> Result<Seat, DriverError> {
         let kernels = match Kernels::load(context) {
-            Ok(kernels) => Ok(kernels),
+            Ok(kernels) => Ok(Arc::new(kernels)),
             Err(KernelError::Driver(error)) => return Err(error),
             Err(other) => Err(NoKernels {
                 product_limit: matches!(other, KernelError::TooOld(..)),
                 reason: other.to_string(),
             }),
         };
+        Seat::with(gpu, context, layout, kernels)
+    }
+
+    /// Another seat on the same GPU, for one flow of several: buffers and stream of its own, the same kernels.
+    pub fn beside(&self, layout: Layout) -> Result<Seat, DriverError> {
+        Seat::with(self.gpu, &self.context, layout, self.kernels.clone())
+    }
+
+    fn with(
+        gpu: u32,
+        context: &Arc<Context>,
+        layout: Layout,
+        kernels: Result<Arc<Kernels>, NoKernels>,
+    ) -> Result<Seat, DriverError> {
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
         Ok(Seat {
@@ -108,7 +122,7 @@ impl Seat {
     /// Its kernels, or why there are none.
     pub fn kernels(&self) -> Result<&Kernels, StartError> {
         self.kernels
-            .as_ref()
+            .as_deref()
             .map_err(|why| StartError::CannotRun(why.reason.clone()))
     }
 

@@ -216,12 +216,21 @@ impl Supervisor<'_, '_> {
                         other => {
                             ended.insert(case.id);
                             let before = sums.remove(&case.id);
-                            match before {
-                                Some((case, sum)) if sum.outcome.corruption().is_some() => {
+                            match (before, other) {
+                                (Some((case, sum)), _) if sum.outcome.corruption().is_some() => {
                                     let record = self.record(case, sum.outcome.clone(), Some(sum));
                                     self.push(record);
                                 }
-                                _ => self.rerun(vec![(case, other)], None, phase.place, false),
+                                // Under load there is no second look without it.
+                                (_, Some(answer)) if case.load.is_some() => {
+                                    self.remember(&case, &answer);
+                                    let record =
+                                        self.record(case, answer.outcome.clone(), Some(answer));
+                                    self.push(record);
+                                }
+                                (_, other) => {
+                                    self.rerun(vec![(case, other)], None, phase.place, false)
+                                }
                             }
                         }
                     }
@@ -404,7 +413,10 @@ impl Supervisor<'_, '_> {
                 // these pairs was right alone.
                 Some(mut answer) if case.load.is_some() => {
                     answer.notes.push("under load".to_string());
-                    self.remember(&case, &answer);
+                    // Wrong under load is not wrong alone, which is what later cases of the pair are told by.
+                    if answer.outcome.corruption().is_none() {
+                        self.remember(&case, &answer);
+                    }
                     let mut record = self.record(case, answer.outcome.clone(), Some(answer));
                     record.alone = false;
                     self.push(record);
