@@ -7,14 +7,14 @@ use super::{
 use crate::{
     gpu::{Region, kernels::Census},
     model::case::{Corruption, Sample},
-    words::{self, Key, UNIT},
+    words::{self, Key, Role, UNIT},
 };
 use std::time::Duration;
 
 /// Most samples kept of a corruption.
 const SAMPLES: usize = 16;
 /// How much of the target is read for samples, from the first wrong unit on.
-const SAMPLE_BYTES: u64 = 64 << 10;
+pub(super) const SAMPLE_BYTES: u64 = 64 << 10;
 
 /// The keys of one attempt.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,27 @@ pub struct Keys {
     pub guard: Key,
 }
 
-/// A target inside a seat's destination buffer, with its guard bands.
+impl Keys {
+    /// Those of one attempt of a transfer between `ends` (source and destination GPU). The worker's generation is part of
+    /// them, so that words of a predecessor are stale.
+    pub fn of(run: u32, generation: u8, ends: (u8, u8), mechanism: u8, attempt: u32) -> Keys {
+        let key = |role| Key {
+            run,
+            source: ends.0,
+            destination: ends.1,
+            mechanism,
+            attempt: u16::from(generation) << 8 | (attempt as u16 & 0xff),
+            role,
+        };
+        Keys {
+            payload: key(Role::Payload),
+            poison: key(Role::Poison),
+            guard: key(Role::Guard),
+        }
+    }
+}
+
+/// A target inside a destination buffer, with its guard bands.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Where the payload must arrive.
@@ -41,9 +61,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target at `offset` of the seat's destination buffer; `None` when it does not fit.
-    pub fn of(seat: &Seat, offset: u64, bytes: u64) -> Option<Target> {
-        let (all, guard) = (seat.destination.region(), seat.guard());
+    /// The target at `offset` of a destination buffer with bands of `guard` bytes; `None` when it does not fit.
+    pub fn of(all: Region, guard: u64, offset: u64, bytes: u64) -> Option<Target> {
         Some(Target {
             to: all.part(guard + offset, bytes)?,
             first: offset / UNIT,
@@ -232,29 +251,45 @@ fn samples(
         bytes as usize,
     );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
+    let mut samples = differing((&seen, &again), &expected, offset, keys.payload);
+    for sample in &mut samples {
+        let at = (sample.offset - offset) as usize;
+        let end = (at + 16).min(seen.len());
+        sample.accessor = accessor.get(at..end).map(hex);
+    }
+    Ok(samples)
+}
+
+/// Up to [`SAMPLES`] units in which what the owner read differs from `expected`; `again` is what it read later. The bytes
+/// begin at `offset` of the target.
+pub(super) fn differing(
+    (seen, again): (&[u8], &[u8]),
+    expected: &[u8],
+    offset: u64,
+    payload: Key,
+) -> Vec<Sample> {
     let rows = seen
         .chunks(16)
         .zip(expected.chunks(16))
         .zip(again.chunks(16))
         .enumerate();
-    Ok(rows
-        .filter(|(_, ((seen, expected), _))| seen != expected)
+    rows.filter(|(_, ((seen, expected), _))| seen != expected)
         .take(SAMPLES)
         .map(|(unit, ((seen, expected), again))| Sample {
             offset: offset + unit as u64 * UNIT,
             expected: hex(expected),
             owner: hex(seen),
-            accessor: accessor.get(unit * 16..unit * 16 + seen.len()).map(hex),
+            accessor: None,
             reread: Some(hex(again)),
             origin: <[u8; 16]>::try_from(seen)
                 .ok()
                 .and_then(words::origin)
                 .and_then(|(key, index)| {
-                    let text = integrity::origin_text(Key::unpack(key)?, keys.payload);
+                    let text = integrity::origin_text(Key::unpack(key)?, payload);
                     Some(format!("{text}, offset {}", index * UNIT))
                 }),
         })
-        .collect())
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -11,11 +11,15 @@ use crate::{
     gpu::{
         Context, DeviceMemory, Event, PinnedMemory, Region, Stream, WaitError,
         kernels::{self, CENSUS_BYTES, Census, KernelError, Kernels, MISMATCH_BYTES, Mismatch},
+        resident::Resident,
     },
     model::case::Outcome,
     words::{self, Key},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// Device memory for results of kernels.
 const RESULT_BYTES: u64 = 4096;
@@ -64,7 +68,9 @@ pub struct Seat {
     pub emptied: Event,
     result: DeviceMemory,
     readback: PinnedMemory,
-    kernels: Result<Kernels, NoKernels>,
+    kernels: Result<Arc<Kernels>, NoKernels>,
+    /// Compiled when first asked for.
+    resident: OnceLock<Result<Resident, NoKernels>>,
     layout: Layout,
 }
 
@@ -72,13 +78,27 @@ impl Seat {
     /// Makes context, buffers and kernels on the device of `context`. A device without kernels is still a seat.
     pub fn open(gpu: u32, context: &Arc<Context>, layout: Layout) -> Result<Seat, DriverError> {
         let kernels = match Kernels::load(context) {
-            Ok(kernels) => Ok(kernels),
+            Ok(kernels) => Ok(Arc::new(kernels)),
             Err(KernelError::Driver(error)) => return Err(error),
             Err(other) => Err(NoKernels {
                 product_limit: matches!(other, KernelError::TooOld(..)),
                 reason: other.to_string(),
             }),
         };
+        Seat::with(gpu, context, layout, kernels)
+    }
+
+    /// Another seat on the same GPU, for one flow of several: buffers and stream of its own, the same kernels.
+    pub fn beside(&self, layout: Layout) -> Result<Seat, DriverError> {
+        Seat::with(self.gpu, &self.context, layout, self.kernels.clone())
+    }
+
+    fn with(
+        gpu: u32,
+        context: &Arc<Context>,
+        layout: Layout,
+        kernels: Result<Arc<Kernels>, NoKernels>,
+    ) -> Result<Seat, DriverError> {
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
         Ok(Seat {
@@ -94,6 +114,7 @@ impl Seat {
             emptied,
             stream,
             kernels,
+            resident: OnceLock::new(),
             layout,
         })
     }
@@ -101,13 +122,25 @@ impl Seat {
     /// Its kernels, or why there are none.
     pub fn kernels(&self) -> Result<&Kernels, StartError> {
         self.kernels
-            .as_ref()
+            .as_deref()
             .map_err(|why| StartError::CannotRun(why.reason.clone()))
     }
 
     /// Why kernels cannot run here, if they cannot.
     pub fn no_kernels(&self) -> Option<&NoKernels> {
         self.kernels.as_ref().err()
+    }
+
+    /// Its kernel that waits for a peer, or why there is none. The first call compiles: never while such a kernel runs.
+    pub fn resident(&self) -> Result<&Resident, &NoKernels> {
+        let load = || {
+            self.kernels.as_ref().map_err(Clone::clone)?;
+            Resident::load(&self.context).map_err(|error| NoKernels {
+                product_limit: matches!(error, KernelError::TooOld(..)),
+                reason: error.to_string(),
+            })
+        };
+        self.resident.get_or_init(load).as_ref()
     }
 
     /// Guard band in bytes.

@@ -23,7 +23,8 @@ const SHIFT: u64 = 20;
 /// Plants all kinds on `seat`.
 pub fn run(setting: &Setting, seat: &Seat) -> Result<Selftest, SeatError> {
     let limit = limit(BYTES, setting.factor);
-    let target = Target::of(seat, 0, BYTES).ok_or(SeatError::Layout)?;
+    let target =
+        Target::of(seat.destination.region(), seat.guard(), 0, BYTES).ok_or(SeatError::Layout)?;
     let mut plants = vec![plant(setting, seat, target, None, limit)?];
     // A buffer at rest cannot be late.
     for kind in WrongKind::ALL.into_iter().filter(|k| *k != WrongKind::Late) {

@@ -1,19 +1,24 @@
 //! Ways of moving bytes from one GPU to another: one file each, and this roster.
 
-use super::seat::Seat;
 use crate::{
     ffi::driver::DriverError,
-    gpu::{Region, kernels::KernelError, stream::Stream},
-    model::{case::Rung, pair::OrderedPair},
+    gpu::{Region, kernels::KernelError},
+    model::{
+        case::{PeerAccess, Rung},
+        pair::OrderedPair,
+    },
 };
 use serde::{Deserialize, Serialize};
 
 mod bounce;
 mod ce_pull;
 mod ce_push;
+mod ends;
 mod sm_load;
 mod sm_store;
 mod staged;
+
+pub use ends::Transfer;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
 pub const ROSTER: [&dyn Mechanism; 6] = [
@@ -24,18 +29,6 @@ pub const ROSTER: [&dyn Mechanism; 6] = [
     &sm_load::SmLoad,
     &sm_store::SmStore,
 ];
-
-/// One transfer: both ends and their regions, of equal length.
-pub struct Transfer<'a> {
-    /// Seat of the source GPU.
-    pub source: &'a Seat,
-    /// Seat of the destination GPU.
-    pub destination: &'a Seat,
-    /// What is sent.
-    pub from: Region,
-    /// Where it must arrive.
-    pub to: Region,
-}
 
 /// Which end's engine moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +65,31 @@ impl Place {
     }
 }
 
+/// What kind of memory the far end of a transfer is, and so how the executing GPU may touch it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Memory {
+    /// cuMemAlloc, in one process with both contexts.
+    Plain,
+    /// cuMemAlloc of another process, opened by its CUDA IPC handle.
+    Ipc,
+    /// cuMemCreate of another process, its handle a file descriptor that came over a Unix socket.
+    Vmm,
+    /// The same with a fabric handle: 64 bytes that also cross hosts.
+    Fabric,
+}
+
+impl Memory {
+    /// What lets the executing GPU touch it, in a worker that enabled peer access (`on`) or never did.
+    pub fn peer_access(self, on: bool) -> PeerAccess {
+        match (self, on) {
+            (Memory::Plain, true) => PeerAccess::Both,
+            (Memory::Plain, false) => PeerAccess::Off,
+            (Memory::Ipc, _) => PeerAccess::Imported,
+            (Memory::Vmm | Memory::Fabric, _) => PeerAccess::Granted,
+        }
+    }
+}
+
 /// Why a transfer could not be queued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
@@ -102,26 +120,23 @@ pub trait Mechanism: Sync {
     fn rung(&self) -> Rung;
     /// Which worker processes carry it.
     fn place(&self) -> Place;
+    /// What kind of memory the far end is.
+    fn memory(&self) -> Memory {
+        Memory::Plain
+    }
     /// Whether it needs kernels on the executing GPU.
     fn needs_kernels(&self) -> bool;
     /// Whether its rate is taken: events of one stream can time it, and the number tells something of its own.
     fn timed(&self) -> bool {
         true
     }
-    /// Which end executes.
+    /// Which end executes; of `Host`, the destination's stream is the last to be done.
     fn side(&self) -> Side;
-    /// Queues the transfer on the executing seat's stream.
+    /// Queues the transfer. When the executing seat's stream is done, it is.
     fn start(&self, transfer: &Transfer) -> Result<(), StartError>;
     /// Queues the accessor's own view of the destination into `scratch` on the executing seat, by the engine that wrote;
     /// false when this mechanism has no such view.
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError>;
-    /// The stream whose completion means that the transfer is done.
-    fn stream<'a>(&self, transfer: &Transfer<'a>) -> &'a Stream {
-        match self.side() {
-            Side::Source => &transfer.source.stream,
-            Side::Destination | Side::Host => &transfer.destination.stream,
-        }
-    }
     /// The executor in words, for records.
     fn executor(&self, pair: OrderedPair) -> String;
 }
