@@ -1,14 +1,17 @@
 //! Copies: which way one takes, what goes wrong on it, and how long it takes in modelled time.
+use super::bytes::{flip, left_out};
 use super::codes::*;
 use super::context::{Context, Driver};
 use super::engine::{Op, Stream, lock};
 use super::memory::{Allocation, Kind as MemoryKind};
 use super::timeline::Work;
-use super::view::{count_nvlink, die, flip, forever, left_out, mirror};
-use crate::scenario::{Kind, Mechanism};
+use super::view::{count_nvlink, die, forever, mirror};
+use crate::scenario::{Kind, Mechanism, Via};
 use crate::topology::{Engine as Carrier, Route};
+use crate::world::Flight;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 /// One end of a copy.
 #[derive(Clone)]
@@ -39,10 +42,13 @@ impl Place {
     pub(crate) fn gpu(&self) -> Option<usize> {
         self.allocation.as_ref().and_then(|a| a.gpu)
     }
-    fn imported(&self) -> bool {
+    fn via(&self) -> Via {
+        self.allocation.as_ref().map_or(Via::NONE, |a| a.via())
+    }
+    fn allows(&self, gpu: usize, write: bool) -> bool {
         self.allocation
             .as_ref()
-            .is_some_and(|a| a.kind == MemoryKind::Imported)
+            .is_none_or(|a| a.allows(gpu, write))
     }
     fn physical(&self) -> u64 {
         self.allocation
@@ -69,14 +75,20 @@ struct Plan {
     /// GPU whose copy engine works.
     executor: usize,
     kinds: Vec<Kind>,
+    /// Faults that are asked while it runs, because they want load.
+    wait_for_load: Vec<usize>,
+    /// Bytes leave a GPU.
+    crosses: bool,
+    work: Work,
     remember: bool,
     /// Content taken at submission, for pageable sources.
     taken: Option<Vec<u8>>,
 }
 
 /// Whether the executor reaches a place directly.
-fn direct(driver: &Driver, context: &Context, place: &Place) -> bool {
+fn direct(driver: &Driver, context: &Context, place: &Place, write: bool) -> bool {
     match (place.gpu(), &place.allocation) {
+        (Some(_), Some(a)) if a.access.is_some() => a.allows(context.gpu, write),
         (Some(g), Some(a)) => {
             driver.reaches(context.gpu, g)
                 || (a.kind == MemoryKind::Imported && a.context == context.gpu)
@@ -85,15 +97,23 @@ fn direct(driver: &Driver, context: &Context, place: &Place) -> bool {
     }
 }
 
-/// Submits a copy to a stream; the way follows from the places and from what the stream's context may reach.
+/// Submits a copy to a stream; the way follows from the places and from what the stream's context may reach. `named` are
+/// the GPUs of the contexts that the call names for destination and source, where it names them: memory that says itself
+/// who may reach it is then asked about them, and the copy is staged where the stream's own context is not among them.
+/// A call that names none is refused in that case.
 pub(crate) fn submit(
     driver: &'static Driver,
     stream: &Arc<Stream>,
     destination: Place,
     source: Place,
     len: usize,
+    named: Option<(usize, usize)>,
 ) -> Result<Arc<Op>, Code> {
     let context = driver.context_of(stream.gpu);
+    let (to, from) = named.unwrap_or((stream.gpu, stream.gpu));
+    if !destination.allows(to, true) || !source.allows(from, false) {
+        return Err(INVALID_VALUE);
+    }
     for place in [&destination, &source] {
         if place
             .allocation
@@ -105,7 +125,7 @@ pub(crate) fn submit(
     }
     let topology = &driver.world.topology;
     let rates = &driver.world.scenario.rates;
-    let ipc = source.imported() || destination.imported();
+    let via = source.via().and(destination.via());
     let mut lead = rates.copy_ns;
     let (mechanism, route) = match (source.gpu(), destination.gpu()) {
         (None, None) => (
@@ -125,7 +145,8 @@ pub(crate) fn submit(
             },
         ),
         (Some(s), Some(d))
-            if direct(driver, context, &source) && direct(driver, context, &destination) =>
+            if direct(driver, context, &source, false)
+                && direct(driver, context, &destination, true) =>
         {
             let way = if context.gpu == d {
                 Mechanism::CePull
@@ -142,11 +163,11 @@ pub(crate) fn submit(
             (Some(Mechanism::Staged), topology.staged_route(s, d))
         }
     };
-    let mut kinds = Vec::new();
+    let (mut kinds, mut wait_for_load) = (Vec::new(), Vec::new());
     if let Some(mechanism) = mechanism {
         for (i, fault) in driver
             .world
-            .concerned(source.gpu(), destination.gpu(), mechanism, ipc)
+            .concerned(source.gpu(), destination.gpu(), mechanism, via)
         {
             let place = if destination.gpu().is_some() {
                 &destination
@@ -155,7 +176,9 @@ pub(crate) fn submit(
             };
             let here =
                 place.physical() + len as u64 > fault.min_offset && len as u64 >= fault.min_bytes;
-            if here && driver.world.strikes(i) {
+            if here && fault.load > 0 {
+                wait_for_load.push(i);
+            } else if here && driver.world.strikes(i) {
                 kinds.push(fault.kind.clone());
             }
         }
@@ -163,13 +186,6 @@ pub(crate) fn submit(
     if kinds.contains(&Kind::Death) {
         die();
     }
-    let slow = kinds.iter().fold(1.0_f64, |s, k| {
-        if let Kind::Slow { factor } = k {
-            s.max(*factor)
-        } else {
-            s
-        }
-    });
     let hangs = kinds.contains(&Kind::Hang);
     let work = Work {
         lead_ns: lead,
@@ -177,7 +193,7 @@ pub(crate) fn submit(
         links: route.links.into_iter().map(|l| (l, 1.0)).collect(),
         limit: route.limit,
         at_least_ns: 0,
-        slow,
+        slow: slowness(&kinds),
     };
     // Pageable host memory is read before the call returns, as the driver does.
     let pageable = source.allocation.is_none();
@@ -196,6 +212,9 @@ pub(crate) fn submit(
         len,
         executor: context.gpu,
         kinds,
+        wait_for_load,
+        crosses: !matches!(mechanism, None | Some(Mechanism::Own)),
+        work: work.clone(),
         remember,
         taken,
     };
@@ -204,7 +223,7 @@ pub(crate) fn submit(
         driver.order(stream),
         (!hangs).then_some(work),
         false,
-        Box::new(move |_| plan.perform(driver).map(|()| None)),
+        Box::new(move |_| plan.start(driver)),
     );
     if to_pageable {
         driver.engine.wait_done(&op);
@@ -212,7 +231,50 @@ pub(crate) fn submit(
     Ok(op)
 }
 
+/// By how much the faults slow a copy down.
+fn slowness(kinds: &[Kind]) -> f64 {
+    kinds.iter().fold(1.0_f64, |s, k| {
+        if let Kind::Slow { factor } = k {
+            s.max(*factor)
+        } else {
+            s
+        }
+    })
+}
+
+/// Lets a transfer be under way for its real time; the answer is how many others were at most.
+pub(crate) fn dwell(driver: &Driver, at_most: Duration) -> u32 {
+    let (begun, mut most) = (Instant::now(), 0);
+    while begun.elapsed() < at_most {
+        most = most.max(driver.world.others_under_way());
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    most
+}
+
 impl Plan {
+    /// Performs the copy; the answer is work that differs from what was known at submission.
+    fn start(mut self, driver: &'static Driver) -> Result<Option<Work>, Code> {
+        let flight = self.crosses.then(|| Flight::start(driver.world)).flatten();
+        if flight.is_some() {
+            let others = dwell(driver, Flight::DWELL);
+            for &i in &self.wait_for_load {
+                let fault = &driver.world.faults[i];
+                if others >= fault.load && driver.world.strikes(i) {
+                    self.kinds.push(fault.kind.clone());
+                }
+            }
+            if self.kinds.contains(&Kind::Death) {
+                die();
+            }
+        }
+        let work = (!self.wait_for_load.is_empty()).then(|| Work {
+            slow: slowness(&self.kinds),
+            ..self.work.clone()
+        });
+        self.perform(driver).map(|()| work)
+    }
+
     fn perform(self, driver: &'static Driver) -> Result<(), Code> {
         let (from, to) = (self.source.addr, self.destination.addr);
         let pair = self
@@ -328,7 +390,11 @@ impl Plan {
                     }
                     pieces = kept;
                 }
-                Kind::Slow { .. } | Kind::Refusal { .. } | Kind::Death => {}
+                Kind::Slow { .. }
+                | Kind::Refusal { .. }
+                | Kind::Death
+                | Kind::Late { .. }
+                | Kind::LostFlag => {}
                 Kind::Hang => forever(),
                 Kind::Sticky { code } => return Err(*code),
             }

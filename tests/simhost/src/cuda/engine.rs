@@ -1,5 +1,6 @@
 //! Streams as threads: each executes its queue in order, and waits for what other streams owe it.
 use super::codes::{Code, SUCCESS};
+use super::graph::Part;
 use super::timeline::{Span, Timeline, Work};
 use crate::world::World;
 use std::collections::VecDeque;
@@ -56,6 +57,8 @@ pub(crate) struct Stream {
     /// Waits put in by cuStreamWaitEvent for the next operation.
     pending: Mutex<Vec<Arc<Op>>>,
     poison: Arc<AtomicU32>,
+    /// The capture that the stream is part of.
+    pub(crate) part: Mutex<Option<Part>>,
 }
 
 impl Stream {
@@ -77,6 +80,7 @@ impl Stream {
             last: Mutex::default(),
             pending: Mutex::default(),
             poison,
+            part: Mutex::default(),
         });
         let worker = Arc::clone(&stream);
         // Detached: a stream that hangs must not keep the process from ending.

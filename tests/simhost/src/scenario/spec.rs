@@ -150,6 +150,12 @@ pub struct Driver {
     /// Result of cuInit when not 0.
     #[serde(default)]
     pub init_error: u32,
+    /// Virtual memory management with POSIX handles (cuMemCreate and its kin).
+    #[serde(default = "yes")]
+    pub vmm: bool,
+    /// Stream-ordered memory pools.
+    #[serde(default = "yes")]
+    pub pools: bool,
 }
 
 fn yes() -> bool {

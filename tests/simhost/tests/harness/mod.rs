@@ -121,7 +121,73 @@ driver! {
     cuIpcOpenMemHandle_v2(p: *mut Ptr, h: Ticket, f: c_uint);
     cuIpcCloseMemHandle(p: Ptr);
     cuGetErrorName(e: c_uint, s: *mut *const c_char);
+    cuMemGetAllocationGranularity(g: *mut usize, p: *const Prop, o: c_uint);
+    cuMemCreate(h: *mut u64, n: usize, p: *const Prop, f: u64);
+    cuMemRelease(h: u64);
+    cuMemRetainAllocationHandle(h: *mut u64, p: *mut c_void);
+    cuMemAddressReserve(p: *mut Ptr, n: usize, a: usize, w: Ptr, f: u64);
+    cuMemAddressFree(p: Ptr, n: usize);
+    cuMemMap(p: Ptr, n: usize, o: usize, h: u64, f: u64);
+    cuMemUnmap(p: Ptr, n: usize);
+    cuMemSetAccess(p: Ptr, n: usize, d: *const Desc, c: usize);
+    cuMemGetAccess(f: *mut u64, l: *const [c_int; 2], p: Ptr);
+    cuMemExportToShareableHandle(o: *mut c_void, h: u64, t: c_uint, f: u64);
+    cuMemImportFromShareableHandle(h: *mut u64, o: *mut c_void, t: c_uint);
+    cuMemPoolCreate(p: *mut Handle, d: *const PoolProp);
+    cuMemPoolDestroy(p: Handle);
+    cuMemPoolSetAccess(p: Handle, d: *const Desc, c: usize);
+    cuMemPoolGetAccess(f: *mut c_uint, p: Handle, l: *mut [c_int; 2]);
+    cuMemPoolSetAttribute(p: Handle, a: c_uint, v: *mut c_void);
+    cuMemPoolGetAttribute(p: Handle, a: c_uint, v: *mut c_void);
+    cuMemPoolTrimTo(p: Handle, n: usize);
+    cuDeviceGetDefaultMemPool(p: *mut Handle, d: c_int);
+    cuMemAllocAsync(p: *mut Ptr, n: usize, s: Handle);
+    cuMemAllocFromPoolAsync(p: *mut Ptr, n: usize, q: Handle, s: Handle);
+    cuMemFreeAsync(p: Ptr, s: Handle);
+    cuStreamBeginCapture_v2(s: Handle, m: c_uint);
+    cuStreamEndCapture(s: Handle, g: *mut Handle);
+    cuStreamIsCapturing(s: Handle, v: *mut c_uint);
+    cuGraphInstantiateWithFlags(x: *mut Handle, g: Handle, f: u64);
+    cuGraphLaunch(x: Handle, s: Handle);
+    cuGraphExecDestroy(x: Handle);
+    cuGraphDestroy(g: Handle);
 }
+
+/// CUmemAllocationProp.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Prop {
+    pub kind: c_int,
+    pub types: c_uint,
+    pub location: [c_int; 2],
+    pub windows: *mut c_void,
+    pub flags: [u8; 8],
+}
+
+/// Pinned memory of a device.
+pub fn prop(device: c_int, types: c_uint) -> Prop {
+    Prop {
+        kind: 1,
+        types,
+        location: [1, device],
+        windows: std::ptr::null_mut(),
+        flags: [0; 8],
+    }
+}
+
+/// CUmemPoolProps.
+#[repr(C)]
+pub struct PoolProp {
+    pub kind: c_int,
+    pub types: c_uint,
+    pub location: [c_int; 2],
+    pub windows: *mut c_void,
+    pub most: usize,
+    pub reserved: [u8; 56],
+}
+
+/// CUmemAccessDesc: type and id of the location, flags.
+pub type Desc = [c_int; 3];
 
 /// Tiny kernels that the shared PTX does not have.
 pub const EXTRA: &str = r#"
