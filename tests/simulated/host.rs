@@ -32,6 +32,9 @@ pub(crate) struct Run {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    /// What the launcher says of planted faults: which cannot strike, and how often each struck.
+    #[allow(dead_code, reason = "for tests that must know that a fault really happened")]
+    pub(crate) faults: Vec<String>,
 }
 
 pub(crate) fn peerproof() -> PathBuf {
@@ -157,10 +160,18 @@ pub(crate) fn finish(child: &mut Child) -> Run {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
+    // The launcher counts its faults; all else is the program's.
+    let (faults, complaints) = complaints
+        .join()
+        .unwrap()
+        .split_inclusive('\n')
+        .map(str::to_string)
+        .partition::<Vec<String>, _>(|line| line.starts_with("simhost: fault "));
     Run {
         code: status.code(),
         stdout: reader.join().unwrap(),
-        stderr: complaints.join().unwrap(),
+        stderr: complaints.concat(),
+        faults,
     }
 }
 
