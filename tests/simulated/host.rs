@@ -33,7 +33,10 @@ pub(crate) struct Run {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     /// What the launcher says of planted faults: which cannot strike, and how often each struck.
-    #[allow(dead_code, reason = "for tests that must know that a fault really happened")]
+    #[allow(
+        dead_code,
+        reason = "for tests that must know that a fault really happened"
+    )]
     pub(crate) faults: Vec<String>,
 }
 
