@@ -19,6 +19,8 @@ use crate::model::{
     snapshot::Snapshot,
 };
 
+/// In this order, each with workers of its own.
+const PLACES: [Place; 4] = [Place::Off, Place::On, Place::Granted, Place::Ranks];
 /// Samples of a rate.
 pub const RATE_SAMPLES: u32 = 5;
 /// Attempts of a single-GPU case.
@@ -207,7 +209,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         .collect();
 
     let mut phases = Vec::new();
-    for place in [Place::Off, Place::On, Place::Ranks] {
+    for place in PLACES {
         let here = || {
             let roster = mechanism::ROSTER.iter();
             roster.filter(move |m| m.place() == place && wanted(m.id()))
@@ -216,7 +218,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let mut rates = Vec::new();
         for mechanism in here() {
             let what = (mechanism.id(), mechanism.rung());
-            for shape in &shapes.all {
+            let fitting = shapes.all.iter();
+            for shape in fitting.filter(|shape| mechanism.takes(shape.offset, shape.bytes)) {
                 content.extend(rounds.iter().map(|pairs| {
                     Round {
                         cases: pairs
@@ -253,7 +256,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             .iter()
             .filter(|p| p.name.starts_with("content"))
             .count() as u32;
-        let soaks: Vec<Phase> = [Place::Off, Place::On, Place::Ranks]
+        let soaks: Vec<Phase> = PLACES
             .into_iter()
             .filter_map(|place| {
                 let roster = mechanism::ROSTER.iter();
@@ -281,7 +284,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             .collect();
         phases.extend(soaks);
     }
-    let left_out = left_out(selection, ordered.len());
+    let mut left_out = left_out(selection, ordered.len());
+    left_out.extend(shapes.left_out.iter().cloned());
     Plan {
         gpus: chosen,
         layout,
@@ -371,9 +375,6 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
         if missing > 0 {
             words.push(format!("{missing} of {all} ordered pairs by --pairs"));
         }
-    }
-    if selection.budget == Budget::Quick {
-        words.push("large transfers and repeated attempts, by --quick".to_string());
     }
     if gpus > 1 {
         words.push(

@@ -317,7 +317,7 @@ impl Supervisor<'_, '_> {
             Some(Side::Destination) => pair.reversed(),
             _ => pair,
         };
-        self.claims.hinders(accessor)
+        self.claims.hinders(accessor, place)
     }
 
     /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
