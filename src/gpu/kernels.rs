@@ -20,9 +20,9 @@ pub const INTEGRITY_PTX: &str = include_str!("../../kernels/integrity.ptx");
 /// Lowest compute capability of the PTX.
 pub const LOWEST_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
-/// SHA-256 of the embedded PTX, hex.
+/// SHA-256 of all embedded PTX, hex.
 pub fn sha256() -> String {
-    Sha256::digest(INTEGRITY_PTX.as_bytes())
+    Sha256::digest([INTEGRITY_PTX, super::resident::RESIDENT_PTX].concat())
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
@@ -362,7 +362,7 @@ fn prepare(
     Ok(())
 }
 
-fn aligned(regions: &[Region]) -> Result<(), KernelError> {
+pub(super) fn aligned(regions: &[Region]) -> Result<(), KernelError> {
     regions
         .iter()
         .all(|region| region.address().raw().is_multiple_of(16))
@@ -370,7 +370,7 @@ fn aligned(regions: &[Region]) -> Result<(), KernelError> {
         .ok_or(KernelError::Layout)
 }
 
-fn explain(error: DriverError) -> KernelError {
+pub(super) fn explain(error: DriverError) -> KernelError {
     let meaning = match error.code {
         code::JIT_COMPILER_NOT_FOUND => {
             "the driver's PTX compiler (libnvidia-ptxjitcompiler) is not installed or not mounted into this container"

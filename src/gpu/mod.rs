@@ -9,6 +9,7 @@ pub mod device;
 pub mod kernels;
 pub mod memory;
 pub mod pool;
+pub mod resident;
 pub mod stream;
 
 pub use context::Context;

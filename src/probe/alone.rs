@@ -3,6 +3,7 @@
 
 use super::{
     integrity::{self, Evidence},
+    resident,
     seat::{Seat, SeatError},
     transfer::{Setting, limit},
     wire::Answer,
@@ -29,8 +30,11 @@ pub const PINNED: &str = "pinned-host";
 /// CUDA IPC between two processes on one GPU.
 pub const IPC_SAME_GPU: &str = "ipc-same-gpu";
 
+/// Two resident kernels that exchange payload and flag on one GPU.
+pub const RESIDENT_SAME_GPU: &str = "resident-same-gpu";
+
 /// All of them with their titles, in the order in which they run.
-pub const ROSTER: [(&str, &str); 5] = [
+pub const ROSTER: [(&str, &str); 6] = [
     (MEMORY, "fill and verify of the GPU's own memory"),
     (HOST_WRITE, "copies from pinned host memory to the GPU"),
     (HOST_READ, "copies from the GPU to pinned host memory"),
@@ -38,6 +42,10 @@ pub const ROSTER: [(&str, &str); 5] = [
     (
         IPC_SAME_GPU,
         "memory shared by CUDA IPC between two processes on this GPU",
+    ),
+    (
+        RESIDENT_SAME_GPU,
+        "two resident kernels on this GPU exchange payload and flag",
     ),
 ];
 
@@ -176,6 +184,12 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
             None => pinned(setting, seat, case),
             Some(why) => return answer(case, why.outcome(), None, started, false),
         },
+        RESIDENT_SAME_GPU => {
+            let (outcome, ran, retire) = resident::same_gpu(setting, seat, case);
+            let mut answer = answer(case, outcome, None, started, retire);
+            answer.attempts_ran = ran;
+            return answer;
+        }
         other => {
             let outcome = Outcome::NotRun {
                 reason: format!("unknown single-GPU test '{other}'"),

@@ -292,8 +292,30 @@ fn samples(
         bytes as usize,
     );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
+    let (mut samples, flips) = differing(
+        (&seen, &again),
+        (&expected, skew),
+        offset,
+        keys.payload,
+    );
+    for sample in &mut samples {
+        let at = (sample.offset - offset) as usize;
+        let end = at + sample.owner.len() / 2;
+        sample.accessor = accessor.get(at..end).map(hex);
+    }
+    Ok((samples, flips))
+}
+
+/// Up to [`SAMPLES`] units in which what the owner read differs from `expected`, which starts at a byte of a unit; `again`
+/// is what it read later. The bytes begin at `offset` of the target. And which bits differ, in words.
+pub(super) fn differing(
+    (seen, again): (&[u8], &[u8]),
+    (expected, skew): (&[u8], u64),
+    offset: u64,
+    payload: Key,
+) -> (Vec<Sample>, Option<String>) {
     let (mut rows, mut flips, mut at) = (Vec::new(), Flips::default(), 0);
-    for (own, want) in words::pieces(&seen, skew).zip(words::pieces(&expected, skew)) {
+    for (own, want) in words::pieces(seen, skew).zip(words::pieces(expected, skew)) {
         let here = at..at + own.len();
         at = here.end;
         if own == want {
@@ -304,20 +326,20 @@ fn samples(
         if rows.len() == SAMPLES {
             continue;
         }
-        let origin = integrity::named_at_any_skew(&seen, here.start).and_then(|(_, key, index)| {
-            let text = integrity::origin_text(Key::unpack(key)?, keys.payload);
+        let origin = integrity::named_at_any_skew(seen, here.start).and_then(|(_, key, index)| {
+            let text = integrity::origin_text(Key::unpack(key)?, payload);
             Some(format!("{text}, offset {}", index * UNIT))
         });
         rows.push(Sample {
             offset: offset + here.start as u64,
             expected: hex(want),
             owner: hex(own),
-            accessor: accessor.get(here.clone()).map(hex),
+            accessor: None,
             reread: again.get(here).map(hex),
             origin,
         });
     }
-    Ok((rows, flips.words()))
+    (rows, flips.words())
 }
 
 /// Which bits of units differ.

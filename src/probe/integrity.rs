@@ -443,6 +443,10 @@ pub fn origin_text(found: Key, expected: Key) -> String {
         Role::Guard => "guard",
         Role::Own => "single-GPU test",
     };
+    if let Some(exchange) = super::resident::of_number(found.mechanism) {
+        let (source, destination, round) = (found.source, found.destination, found.attempt);
+        return format!("{role} of {source}->{destination} by {exchange}, round {round}");
+    }
     let mechanism = super::mechanism::ROSTER
         .get(usize::from(found.mechanism))
         .map_or("another test", |m| m.id());

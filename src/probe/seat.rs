@@ -12,13 +12,14 @@ use crate::{
         Context, DeviceMemory, Event, PinnedMemory, Region, Stream, WaitError,
         kernels::{self, CENSUS_BYTES, Census, KernelError, Kernels, MISMATCH_BYTES, Mismatch},
         pool::{Pool, PoolError},
+        resident::Resident,
     },
     model::case::Outcome,
     words::{self, Key},
 };
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -77,12 +78,17 @@ pub struct Seat {
     pub emptied: Event,
     result: DeviceMemory,
     readback: PinnedMemory,
-    kernels: Result<Kernels, NoKernels>,
+    kernels: Result<Arc<Kernels>, NoKernels>,
+    /// Compiled when first asked for.
+    resident: OnceLock<Result<Resident, NoKernels>>,
     layout: Layout,
     pooled: Option<Pooled>,
     /// Attempts that this GPU was the destination of, by source and mechanism.
-    attempts: Mutex<BTreeMap<(u32, u8), u32>>,
+    attempts: Attempts,
 }
+
+/// Counted by source and mechanism; one count for all seats of a GPU.
+type Attempts = Arc<Mutex<BTreeMap<(u32, u8), u32>>>;
 
 impl Seat {
     /// Makes context, buffers and kernels on the device of `context`. A device without kernels is still a seat.
@@ -111,13 +117,32 @@ impl Seat {
         pooled: Option<Pooled>,
     ) -> Result<Seat, DriverError> {
         let kernels = match Kernels::load(context) {
-            Ok(kernels) => Ok(kernels),
+            Ok(kernels) => Ok(Arc::new(kernels)),
             Err(KernelError::Driver(error)) => return Err(error),
             Err(other) => Err(NoKernels {
                 product_limit: matches!(other, KernelError::TooOld(..)),
                 reason: other.to_string(),
             }),
         };
+        Seat::with(gpu, context, layout, (kernels, pooled, Attempts::default()))
+    }
+
+    /// Another seat on the same GPU, for one flow of several: buffers and stream of its own, the same kernels.
+    pub fn beside(&self, layout: Layout) -> Result<Seat, DriverError> {
+        let shared = (self.kernels.clone(), None, self.attempts.clone());
+        Seat::with(self.gpu, &self.context, layout, shared)
+    }
+
+    fn with(
+        gpu: u32,
+        context: &Arc<Context>,
+        layout: Layout,
+        (kernels, pooled, attempts): (
+            Result<Arc<Kernels>, NoKernels>,
+            Option<Pooled>,
+            Attempts,
+        ),
+    ) -> Result<Seat, DriverError> {
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
         let pool = pooled.as_ref().and_then(|p| p.pool.as_ref().ok());
@@ -142,9 +167,10 @@ impl Seat {
             emptied,
             stream,
             kernels,
+            resident: OnceLock::new(),
             layout,
             pooled,
-            attempts: Mutex::default(),
+            attempts,
         })
     }
 
@@ -197,13 +223,25 @@ impl Seat {
     /// Its kernels, or why there are none.
     pub fn kernels(&self) -> Result<&Kernels, StartError> {
         self.kernels
-            .as_ref()
+            .as_deref()
             .map_err(|why| StartError::CannotRun(why.reason.clone()))
     }
 
     /// Why kernels cannot run here, if they cannot.
     pub fn no_kernels(&self) -> Option<&NoKernels> {
         self.kernels.as_ref().err()
+    }
+
+    /// Its kernel that waits for a peer, or why there is none. The first call compiles: never while such a kernel runs.
+    pub fn resident(&self) -> Result<&Resident, &NoKernels> {
+        let load = || {
+            self.kernels.as_ref().map_err(Clone::clone)?;
+            Resident::load(&self.context).map_err(|error| NoKernels {
+                product_limit: matches!(error, KernelError::TooOld(..)),
+                reason: error.to_string(),
+            })
+        };
+        self.resident.get_or_init(load).as_ref()
     }
 
     /// Guard band in bytes.

@@ -223,7 +223,7 @@ impl Supervisor<'_, '_> {
                 self.stopped.insert(key);
                 self.look_for_wedge(case);
             }
-            Outcome::Faulted { .. } | Outcome::Died { .. } => {
+            Outcome::Faulted { .. } | Outcome::Died { .. } | Outcome::Never { .. } => {
                 self.stopped.insert(key);
             }
             _ => {}

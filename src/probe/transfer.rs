@@ -2,6 +2,7 @@
 
 use super::{
     examine::{self, Found, Keys, Target, Views},
+    loaded::BURST,
     mechanism::{self, Mechanism, Memory, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
@@ -159,7 +160,33 @@ impl<'a> Lane<'a> {
     }
 
     fn live(&self, attempt: u32) -> bool {
-        self.ended.is_none() && attempt <= self.case.attempts
+        // A flow under load goes on for as long as the others do.
+        self.ended.is_none() && (attempt <= self.case.attempts || self.case.load.is_some())
+    }
+
+    /// Queues the transfer: once, or under load several times back to back between two events.
+    fn start(&self) -> Result<(), SeatError> {
+        let transfer = self.transfer();
+        if self.case.load.is_none() {
+            return Ok(self.mechanism.start(&transfer)?);
+        }
+        let seat = transfer.executing;
+        seat.stream.record(&seat.filled)?;
+        for _ in 0..BURST {
+            self.mechanism.start(&transfer)?;
+        }
+        Ok(seat.stream.record(&seat.emptied)?)
+    }
+
+    /// Keeps the rate of the burst that has just ended.
+    fn take_rate(&mut self) -> Result<(), SeatError> {
+        let seat = self.transfer().executing;
+        if let (Some(rate), true) = (&mut self.rate, self.case.load.is_some()) {
+            let ms = seat.filled.elapsed_ms(&seat.emptied)?;
+            let bytes = self.case.bytes as f64 * f64::from(BURST);
+            rate.samples.push(bytes / 1e6 / ms.max(1e-6));
+        }
+        Ok(())
     }
 
     /// Ends the case by an error of `stage`. A hang counts as this case's own only while its transfer was under way.
@@ -221,21 +248,7 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
     for case in cases {
         match Lane::open(setting, case) {
             Ok(lane) => lanes.push(lane),
-            Err(outcome) => emit(Answer {
-                id: case.id,
-                outcome,
-                peer_access: if setting.peer_access {
-                    PeerAccess::Both
-                } else {
-                    PeerAccess::Off
-                },
-                executor: String::new(),
-                attempts_ran: 0,
-                rate: None,
-                took_ms: 0.0,
-                notes: Vec::new(),
-                retire: false,
-            }),
+            Err(outcome) => emit(unopened(case, outcome, setting.peer_access)),
         }
     }
     let most = lanes
@@ -255,6 +268,55 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
         }
         emit(lane.answer(setting.peer_access));
     }
+}
+
+/// The answer to a case that could not be begun.
+pub(super) fn unopened(case: &Case, outcome: Outcome, peer_access: bool) -> Answer {
+    Answer {
+        id: case.id,
+        outcome,
+        peer_access: match peer_access {
+            true => PeerAccess::Both,
+            false => PeerAccess::Off,
+        },
+        executor: String::new(),
+        attempts_ran: 0,
+        rate: None,
+        took_ms: 0.0,
+        notes: Vec::new(),
+        retire: false,
+    }
+}
+
+/// One flow of several at once: attempt after attempt for as long as `more` says, which is told how many were judged and
+/// whether there will be another. `method` says how its rate is to be read.
+pub(super) fn flow(
+    setting: &Setting,
+    case: &Case,
+    method: &str,
+    mut more: impl FnMut(u32, bool) -> bool,
+) -> Answer {
+    let mut lane = match Lane::open(setting, case) {
+        Ok(lane) => lane,
+        Err(outcome) => {
+            more(0, true);
+            return unopened(case, outcome, setting.peer_access);
+        }
+    };
+    lane.rate = Some(Measurement {
+        samples: Vec::new(),
+        unit: Unit::GbPerS,
+        warmup: 0,
+        method: method.to_string(),
+        caveats: Vec::new(),
+    });
+    let mut attempt = 0;
+    while more(attempt, lane.ended.is_some()) {
+        attempt += 1;
+        step(setting, std::slice::from_mut(&mut lane), attempt);
+    }
+    lane.rate = lane.rate.filter(|rate| !rate.samples.is_empty());
+    lane.answer(setting.peer_access)
 }
 
 /// One attempt of all live lanes.
@@ -288,13 +350,17 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.mechanism.start(&lane.transfer()) {
-            lane.fail(error.into(), true);
+        if let Err(error) = lane.start() {
+            lane.fail(error, true);
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.transfer().executing.stream.wait(lane.limit) {
-            lane.fail(error.into(), true);
+        let waited = lane.transfer().executing.stream.wait(lane.limit);
+        if let Err(error) = waited
+            .map_err(SeatError::from)
+            .and_then(|()| lane.take_rate())
+        {
+            lane.fail(error, true);
         }
     }
     // A GPU whose stream hangs answers nobody: do not spend a limit on each of its other lanes.

@@ -2,7 +2,7 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench,
+    alone, bench, loaded, resident,
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
@@ -12,7 +12,7 @@ use crate::{
     ffi::driver::IpcHandle,
     gpu::{Context, DeviceMemory, PinnedMemory, System, context::PeerChange},
     model::{
-        case::{Case, Subject},
+        case::{Case, Rung, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
     },
@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{
     io::{BufRead, Write},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -35,6 +35,8 @@ struct Worker {
     open: Open,
     system: System,
     seats: Vec<Seat>,
+    /// Seats of flows under load.
+    flows: Mutex<loaded::Flows>,
     /// Memory exported to a visitor, kept until the judgement.
     exported: Option<DeviceMemory>,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
@@ -116,6 +118,7 @@ impl Worker {
             open,
             system,
             seats,
+            flows: Mutex::default(),
             exported: None,
             per_request,
         };
@@ -384,7 +387,21 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        transfer::run(setting, &pairs, emit);
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        let (flows, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.into_iter().partition(|case| case.load.is_some());
+        if !flows.is_empty() {
+            let mut open = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            loaded::run(setting, &mut open, &flows, emit);
+        }
+        if !waiting.is_empty() {
+            resident::run(setting, &waiting, emit);
+        }
+        if !pairs.is_empty() {
+            let pairs: Vec<Case> = pairs.into_iter().cloned().collect();
+            transfer::run(setting, &pairs, emit);
+        }
         if self.per_request {
             for pair in wanted {
                 if let (Some(source), Some(destination)) =
