@@ -311,10 +311,11 @@ impl<'a> Side<'a> {
             counts: census.counts,
             samples: examine::differing(
                 (&seen, &again),
-                &words::stream(key.pack(), first, seen.len()),
+                (&words::stream(key.pack(), first, seen.len()), 0),
                 channel * terms.slot,
                 key,
-            ),
+            )
+            .0,
             accessor_sees_right: None,
             source_intact: None,
             owner_views_agree: None,
