@@ -47,9 +47,19 @@ fn kebab(stems: BTreeSet<String>) -> BTreeSet<String> {
 fn a_mechanism_is_one_file_and_one_line() {
     let ids = set(mechanism::ROSTER.iter().map(|m| m.id()));
     let mut files = stems("src/probe/mechanism", ".rs");
-    // What a mechanism is given.
-    assert!(files.remove("ends"));
-    assert_eq!(ids, kebab(files));
+    // What a mechanism is given; and the operations of lower rungs over memory of another process, a row each.
+    assert!(files.remove("ends") && files.remove("across"));
+    let across =
+        |id: &String| mechanism::by_id(id).is_some_and(|m| m.place() == mechanism::Place::Ranks);
+    let (rows, own): (BTreeSet<String>, BTreeSet<String>) = ids.into_iter().partition(across);
+    assert_eq!(own, kebab(files));
+    let text = fs::read_to_string(root().join("src/probe/mechanism/across.rs")).unwrap();
+    for id in rows {
+        assert!(
+            text.contains(&format!("id: \"{id}\"")),
+            "'{id}' is not in across.rs"
+        );
+    }
     // The number inside words is the place in the roster and has six bits; the highest stands for no mechanism.
     assert!(mechanism::ROSTER.len() < 63);
     for (at, m) in mechanism::ROSTER.iter().enumerate() {

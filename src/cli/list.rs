@@ -26,6 +26,10 @@ pub(super) fn run() -> Result<u8, Stop> {
                 mechanism.title()
             )?;
         }
+        writeln!(
+            out,
+            "  (with one GPU, those of rung 4 run between two processes on it)"
+        )?;
         writeln!(out, "causes (docs/causes)")?;
         for cause in diagnose::ROSTER {
             writeln!(out, "  {:<24} {}", cause.id, cause.title)?;

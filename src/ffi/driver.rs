@@ -8,10 +8,12 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
+pub mod vmm;
+
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream,
 };
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// A driver call that did not answer CUDA_SUCCESS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,8 @@ pub struct DriverError {
 
 /// CUresult values that the program decides by. Names and numbers: cuda.h.
 pub mod code {
+    /// CUDA_ERROR_OUT_OF_MEMORY
+    pub const OUT_OF_MEMORY: u32 = 2;
     /// CUDA_ERROR_STUB_LIBRARY
     pub const STUB_LIBRARY: u32 = 34;
     /// CUDA_ERROR_NO_DEVICE
@@ -49,8 +53,21 @@ pub mod code {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     /// CUDA_ERROR_TOO_MANY_PEERS
     pub const TOO_MANY_PEERS: u32 = 711;
+    /// CUDA_ERROR_NOT_PERMITTED
+    pub const NOT_PERMITTED: u32 = 800;
+    /// CUDA_ERROR_NOT_SUPPORTED
+    pub const NOT_SUPPORTED: u32 = 801;
     /// CUDA_ERROR_SYSTEM_NOT_READY
     pub const SYSTEM_NOT_READY: u32 = 802;
+
+    /// Whether a context is lost after this answer, by the words of cuda.h ("the context cannot be used", "leaves the process in
+    /// an inconsistent state"). All else is a plain no of one call.
+    pub fn loses_context(code: u32) -> bool {
+        matches!(
+            code,
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999
+        )
+    }
 }
 
 /// Why the driver cannot be used at all.
@@ -284,6 +301,16 @@ driver_table! {
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
         fn cuIpcOpenMemHandle_v2(*mut CUdeviceptr, IpcByValue, c_uint);
+        fn cuMemGetAllocationGranularity(*mut usize, *const vmm::Properties, c_uint);
+        fn cuMemCreate(*mut u64, usize, *const vmm::Properties, c_ulonglong);
+        fn cuMemRelease(u64);
+        fn cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        fn cuMemAddressFree(CUdeviceptr, usize);
+        fn cuMemMap(CUdeviceptr, usize, usize, u64, c_ulonglong);
+        fn cuMemUnmap(CUdeviceptr, usize);
+        fn cuMemSetAccess(CUdeviceptr, usize, *const vmm::Access, usize);
+        fn cuMemExportToShareableHandle(*mut c_void, u64, c_uint, c_ulonglong);
+        fn cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_uint);
     }
 }
 
@@ -698,10 +725,9 @@ impl Driver {
     }
 
     fn lacks(&self, api: &'static str) -> DriverError {
-        // CUDA_ERROR_NOT_SUPPORTED
         DriverError {
             api,
-            code: 801,
+            code: code::NOT_SUPPORTED,
             name: "this driver lacks the function".to_string(),
         }
     }

@@ -12,6 +12,11 @@ pub struct Region {
 }
 
 impl Region {
+    /// What an owner in this floor holds.
+    pub(super) fn new(address: Address, bytes: u64) -> Region {
+        Region { address, bytes }
+    }
+
     /// Where it starts.
     pub fn address(self) -> Address {
         self.address

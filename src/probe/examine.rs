@@ -9,6 +9,7 @@ use crate::{
     model::case::{Corruption, Sample},
     words::{self, Key, Role, UNIT},
 };
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Most samples kept of a corruption.
@@ -114,7 +115,7 @@ impl Found {
 }
 
 /// What others than the owner can add.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Views {
     /// Whether the accessor reads its data back right.
     pub accessor_sees_right: Option<bool>,

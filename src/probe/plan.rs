@@ -7,10 +7,10 @@ mod sizes;
 pub use budget::{Budget, Needs};
 pub use rounds::tournament;
 
-use self::sizes::{PAGE, Shapes};
+use self::sizes::{PAGE, Shape, Shapes};
 use super::{
     alone,
-    mechanism::{self, Place},
+    mechanism::{self, Memory, Place},
     wire::Layout,
 };
 use crate::model::{
@@ -81,14 +81,14 @@ pub struct Plan {
     pub gpus: Vec<u32>,
     /// Buffers of each GPU.
     pub layout: Layout,
+    /// Bytes of source, destination and scratch in a worker of its own GPU: less where two kinds of memory must fit.
+    pub rank_span: u64,
     /// What may be spent.
     pub budget: Budget,
     /// Waiting kernels and load also on pairs that failed below.
     pub force: bool,
     /// Single-GPU cases.
     pub alone: Vec<Case>,
-    /// Memory shared between two processes on the only GPU.
-    pub ipc: Option<Case>,
     /// Advertised claims, one per ordered pair.
     pub claims: Vec<Case>,
     /// Pair cases, lowest rung first.
@@ -102,7 +102,6 @@ impl Plan {
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.alone
             .iter()
-            .chain(&self.ipc)
             .chain(&self.claims)
             .chain(self.phases.iter().flat_map(Phase::cases))
     }
@@ -124,8 +123,13 @@ impl Plan {
         let soak: f64 = soaks.map(|time| time.as_secs_f64()).sum();
         let rounds = self.phases.iter().filter(|phase| phase.soak.is_none());
         let work: f64 = rounds.flat_map(|phase| &phase.rounds).map(round).sum();
+        let together = 3 * layout.span + 2 * layout.guard;
+        let ranks = self.phases.iter().any(|phase| phase.place == Place::Ranks);
+        // Mapped memory of its own beside what is shared by handle; with one GPU, two processes on it.
+        let span = self.rank_span.next_multiple_of(IPC_BLOCK);
+        let rank = (5 * span + 2 * IPC_BLOCK) * if gpus == 1 { 2 } else { 1 };
         Needs {
-            device_bytes: 3 * layout.span + 2 * layout.guard,
+            device_bytes: together.max(if ranks { rank } else { 0 }),
             host_bytes: gpus * layout.pinned,
             seconds: 2.0 + work + soak,
         }
@@ -182,7 +186,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         only.is_none_or(|only| only.contains(pair))
     };
     let mut make = Cases { next: 0 };
-    let (alone, ipc) = alone_cases(&mut make, &chosen, memory, (shapes.timed, layout), &wanted);
+    let alone = alone_cases(&mut make, &chosen, memory, (shapes.timed, layout), &wanted);
+    let rank_span = layout.span.min((memory / 16).max(shapes.timed));
     let ordered: Vec<OrderedPair> = chosen
         .iter()
         .flat_map(|s| chosen.iter().filter_map(move |d| OrderedPair::new(*s, *d)))
@@ -195,16 +200,26 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             make.make(Subject::Pair(*pair), what, (0, 0), 1, false)
         })
         .collect();
-    let rounds: Vec<Vec<OrderedPair>> = tournament(&chosen)
+    let rounds: Vec<Vec<Subject>> = tournament(&chosen)
         .into_iter()
         .map(|round| {
             let both = round
                 .into_iter()
                 .flat_map(|(a, b)| [OrderedPair::new(a, b), OrderedPair::new(b, a)]);
-            both.flatten().filter(wanted_pair).collect()
+            let both = both.flatten().filter(wanted_pair);
+            both.map(Subject::Pair).collect()
         })
-        .filter(|round: &Vec<OrderedPair>| !round.is_empty())
+        .filter(|round: &Vec<Subject>| !round.is_empty())
         .collect();
+    // Between processes there is something to prove with one GPU, too: two of them on it.
+    let between_two = match chosen.as_slice() {
+        [only] => vec![vec![Subject::Gpu(GpuIndex(*only))]],
+        _ => Vec::new(),
+    };
+    let rounds = |place: Place| match place {
+        Place::Ranks if !between_two.is_empty() => between_two.iter(),
+        _ => rounds.iter(),
+    };
 
     let mut phases = Vec::new();
     for place in [Place::Off, Place::On, Place::Ranks] {
@@ -216,14 +231,20 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let mut rates = Vec::new();
         for mechanism in here() {
             let what = (mechanism.id(), mechanism.rung());
-            for shape in &shapes.all {
-                content.extend(rounds.iter().map(|pairs| {
+            let fits =
+                |shape: &&Shape| place != Place::Ranks || shape.offset + shape.bytes <= rank_span;
+            // What differs with a fabric handle is the handle, not the engine: one size tells.
+            let one = mechanism.memory() == Memory::Fabric;
+            let few = if one { 1 } else { usize::MAX };
+            let sizes = shapes.all.iter().filter(|s| !one || s.bytes >= PAGE);
+            for shape in sizes.filter(fits).take(few) {
+                content.extend(rounds(place).map(|subjects| {
                     Round {
-                        cases: pairs
+                        cases: subjects
                             .iter()
-                            .map(|pair| {
+                            .map(|subject| {
                                 let place = (shape.offset, shape.bytes);
-                                make.make(Subject::Pair(*pair), what, place, shape.attempts, false)
+                                make.make(*subject, what, place, shape.attempts, false)
                             })
                             .collect(),
                     }
@@ -260,13 +281,14 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 let here = roster.filter(|m| m.place() == place && wanted(m.id()));
                 let small = (0, (64 << 10).min(shapes.timed));
                 let rounds: Vec<Round> = here
-                    .flat_map(|m| rounds.iter().map(move |pairs| (m, pairs)))
-                    .map(|(m, pairs)| Round {
-                        cases: pairs
+                    .filter(|m| m.memory() != Memory::Fabric)
+                    .flat_map(|m| rounds(place).map(move |subjects| (m, subjects)))
+                    .map(|(m, subjects)| Round {
+                        cases: subjects
                             .iter()
-                            .map(|pair| {
+                            .map(|subject| {
                                 let what = (m.id(), m.rung());
-                                make.make(Subject::Pair(*pair), what, small, SOAK_ATTEMPTS, false)
+                                make.make(*subject, what, small, SOAK_ATTEMPTS, false)
                             })
                             .collect(),
                     })
@@ -285,10 +307,10 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     Plan {
         gpus: chosen,
         layout,
+        rank_span,
         budget,
         force: selection.force,
         alone,
-        ipc,
         claims,
         phases,
         left_out,
@@ -320,7 +342,7 @@ fn alone_cases(
     memory: u64,
     (big, layout): (u64, Layout),
     wanted: &impl Fn(&str) -> bool,
-) -> (Vec<Case>, Option<Case>) {
+) -> Vec<Case> {
     let pairs_chosen = mechanism::ROSTER.iter().any(|m| wanted(m.id()));
     let wanted = |id: &str| wanted(id) || pairs_chosen;
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
@@ -337,15 +359,7 @@ fn alone_cases(
             make.make(subject, (id, Rung::Alone), (0, bytes), attempts, false)
         }));
     }
-    let ipc = match (gpus, wanted(alone::IPC_SAME_GPU)) {
-        ([only], true) => {
-            let subject = Subject::Gpu(GpuIndex(*only));
-            let what = (alone::IPC_SAME_GPU, Rung::Shared);
-            Some(make.make(subject, what, (0, IPC_BLOCK), 1, false))
-        }
-        _ => None,
-    };
-    (cases, ipc)
+    cases
 }
 
 /// What selection, budget and this version leave out, in words.
@@ -380,7 +394,10 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
             "rungs 5 resident, 6 reduced and 7 loaded: this version does not test them".into(),
         );
     } else {
-        words.push("rungs 0 to 7 need a second GPU".to_string());
+        words.push(
+            "rungs 0 to 7 need a second GPU (what rung 4 shares was tried between two processes on this one)"
+                .to_string(),
+        );
     }
     words
 }

@@ -6,15 +6,15 @@ use super::{
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
-    wire::{Advertised, Answer, Open, Opened, OpenedGpu, Reply, Request},
+    wire::{Advertised, Answer, Layout, Open, Opened, OpenedGpu, Reply, Request},
 };
 use crate::{
-    ffi::driver::IpcHandle,
-    gpu::{Context, DeviceMemory, PinnedMemory, System, context::PeerChange},
+    gpu::{Context, Device, PinnedMemory, System, context::PeerChange},
     model::{
         case::{Case, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
+        pci::PciAddress,
     },
     words::Key,
 };
@@ -30,13 +30,41 @@ const NATIVE_ATOMICS: i32 = 3;
 /// Peers that a device may have enabled at once without NVSwitch (CUDA programming guide).
 const MOST_PEERS: usize = 8;
 
+/// The device at `pci`.
+pub(super) fn find(devices: &[Device], pci: PciAddress) -> Result<&Device, String> {
+    let found = devices.iter().find(|device| device.pci == pci);
+    found.ok_or_else(|| {
+        format!("CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)")
+    })
+}
+
+/// Opens one GPU with its buffers and kernels.
+pub(super) fn take_seat(
+    system: &System,
+    devices: &[Device],
+    (gpu, pci): (u32, PciAddress),
+    layout: Layout,
+) -> Result<(OpenedGpu, Seat), String> {
+    let started = Instant::now();
+    let device = find(devices, pci)?;
+    let name = |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
+    let context = Context::new(system.driver(), device).map_err(name)?;
+    let seat = Seat::open(gpu, &context, layout).map_err(name)?;
+    let opened = OpenedGpu {
+        gpu,
+        name: device.name.clone(),
+        compute_capability: device.compute_capability,
+        no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
+        took_ms: started.elapsed().as_secs_f64() * 1e3,
+    };
+    Ok((opened, seat))
+}
+
 /// An open worker.
 struct Worker {
     open: Open,
     system: System,
     seats: Vec<Seat>,
-    /// Memory exported to a visitor, kept until the judgement.
-    exported: Option<DeviceMemory>,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
     per_request: bool,
 }
@@ -88,23 +116,8 @@ impl Worker {
         let mut gpus = Vec::new();
         let mut seats = Vec::new();
         for (gpu, pci) in &open.gpus {
-            let started = Instant::now();
-            let Some(device) = devices.iter().find(|device| device.pci == *pci) else {
-                return Err(format!(
-                    "CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)"
-                ));
-            };
-            let name =
-                |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
-            let context = Context::new(system.driver(), device).map_err(name)?;
-            let seat = Seat::open(*gpu, &context, open.layout).map_err(name)?;
-            gpus.push(OpenedGpu {
-                gpu: *gpu,
-                name: device.name.clone(),
-                compute_capability: device.compute_capability,
-                no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
-                took_ms: started.elapsed().as_secs_f64() * 1e3,
-            });
+            let (opened, seat) = take_seat(&system, &devices, (*gpu, *pci), open.layout)?;
+            gpus.push(opened);
             seats.push(seat);
         }
         let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
@@ -112,7 +125,6 @@ impl Worker {
             open,
             system,
             seats,
-            exported: None,
             per_request,
         };
         let pairs: Vec<OrderedPair> = worker.pairs();
@@ -273,53 +285,6 @@ impl Worker {
                 },
                 None => warn(format!("GPU{gpu} is not open")),
             },
-            Request::IpcOwn { gpu, bytes } => {
-                let owned = self
-                    .seat(GpuIndex(gpu))
-                    .map(|seat| alone::ipc_own(&self.setting(false), seat, bytes));
-                match owned {
-                    Some(Ok((memory, handle))) => {
-                        self.exported = Some(memory);
-                        reply(Reply::Exported {
-                            handle: handle.0.to_vec(),
-                        });
-                    }
-                    Some(Err(error)) => warn(error.to_string()),
-                    None => warn(format!("GPU{gpu} is not open")),
-                }
-            }
-            Request::IpcVisit { case, handle } => {
-                let handle = <[u8; 64]>::try_from(handle.as_slice()).map(IpcHandle);
-                match (self.single(&case), handle) {
-                    (Some(seat), Ok(handle)) => {
-                        reply(Reply::Answer(alone::ipc_visit(
-                            &self.setting(false),
-                            seat,
-                            &case,
-                            handle,
-                        )));
-                    }
-                    _ => warn("the IPC handle or its GPU is not usable".to_string()),
-                }
-            }
-            Request::IpcJudge { case } => match (self.single(&case), &self.exported) {
-                (Some(seat), Some(memory)) => {
-                    reply(Reply::Answer(alone::ipc_judge(
-                        &self.setting(false),
-                        seat,
-                        &case,
-                        memory,
-                    )));
-                }
-                _ => warn("nothing was exported".to_string()),
-            },
-        }
-    }
-
-    fn single(&self, case: &Case) -> Option<&Seat> {
-        match case.subject {
-            Subject::Gpu(gpu) => self.seat(gpu),
-            Subject::Pair(_) => None,
         }
     }
 

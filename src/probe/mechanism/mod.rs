@@ -10,6 +10,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
+mod across;
 mod bounce;
 mod ce_pull;
 mod ce_push;
@@ -21,13 +22,21 @@ mod staged;
 pub use ends::Transfer;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 6] = [
+pub const ROSTER: [&dyn Mechanism; 14] = [
     &bounce::Bounce,
     &staged::Staged,
     &ce_push::CePush,
     &ce_pull::CePull,
     &sm_load::SmLoad,
     &sm_store::SmStore,
+    &across::IPC_CE_PUSH,
+    &across::IPC_CE_PULL,
+    &across::IPC_SM_LOAD,
+    &across::IPC_SM_STORE,
+    &across::VMM_CE_PUSH,
+    &across::VMM_SM_LOAD,
+    &across::VMM_SM_STORE,
+    &across::FABRIC_SM_STORE,
 ];
 
 /// Which end's engine moves the bytes.
