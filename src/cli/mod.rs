@@ -76,6 +76,12 @@ enum Command {
     #[command(hide = true, name = probe::pool::WORKER)]
     Worker,
     /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::pool::RANK)]
+    Rank {
+        /// Number of the inherited line over which descriptors pass.
+        line: i32,
+    },
+    /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
 }
@@ -134,6 +140,11 @@ fn run(arguments: Arguments) -> u8 {
             writeln!(out)
         }),
         Command::Worker => protocol(probe::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::Rank { line } => protocol(probe::rank::serve(
+            line,
             std::io::stdin().lock(),
             std::io::stdout(),
         )),

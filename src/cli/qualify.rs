@@ -322,9 +322,8 @@ fn nothing_yet() -> Verdict {
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
-    let evidence =
-        diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
-            .with_ladder(&report.ladder);
+    let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder);
     let mut coverage = diagnose::coverage(&report.records, left_out);
     coverage.budget = report.coverage.budget.take();
     let findings = diagnose::findings(&evidence);

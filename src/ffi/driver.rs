@@ -8,10 +8,12 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
+pub mod vmm;
+
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream,
 };
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// A driver call that did not answer CUDA_SUCCESS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,8 @@ pub struct DriverError {
 
 /// CUresult values that the program decides by. Names and numbers: cuda.h.
 pub mod code {
+    /// CUDA_ERROR_OUT_OF_MEMORY
+    pub const OUT_OF_MEMORY: u32 = 2;
     /// CUDA_ERROR_STUB_LIBRARY
     pub const STUB_LIBRARY: u32 = 34;
     /// CUDA_ERROR_NO_DEVICE
@@ -49,10 +53,21 @@ pub mod code {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     /// CUDA_ERROR_TOO_MANY_PEERS
     pub const TOO_MANY_PEERS: u32 = 711;
+    /// CUDA_ERROR_NOT_PERMITTED
+    pub const NOT_PERMITTED: u32 = 800;
     /// CUDA_ERROR_NOT_SUPPORTED
     pub const NOT_SUPPORTED: u32 = 801;
     /// CUDA_ERROR_SYSTEM_NOT_READY
     pub const SYSTEM_NOT_READY: u32 = 802;
+
+    /// Whether a context is lost after this answer, by the words of cuda.h ("the context cannot be used", "leaves the process in
+    /// an inconsistent state"). All else is a plain no of one call.
+    pub fn loses_context(code: u32) -> bool {
+        matches!(
+            code,
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999
+        )
+    }
 }
 
 /// Why the driver cannot be used at all.
@@ -299,6 +314,16 @@ driver_table! {
         fn cuMemPoolGetAccess(*mut c_uint, sys::CUmemoryPool, *const OnDevice);
         fn cuMemAllocFromPoolAsync(*mut CUdeviceptr, usize, sys::CUmemoryPool, CUstream);
         fn cuMemFreeAsync(CUdeviceptr, CUstream);
+        fn cuMemGetAllocationGranularity(*mut usize, *const vmm::Properties, c_uint);
+        fn cuMemCreate(*mut u64, usize, *const vmm::Properties, c_ulonglong);
+        fn cuMemRelease(u64);
+        fn cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        fn cuMemAddressFree(CUdeviceptr, usize);
+        fn cuMemMap(CUdeviceptr, usize, usize, u64, c_ulonglong);
+        fn cuMemUnmap(CUdeviceptr, usize);
+        fn cuMemSetAccess(CUdeviceptr, usize, *const vmm::Access, usize);
+        fn cuMemExportToShareableHandle(*mut c_void, u64, c_uint, c_ulonglong);
+        fn cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_uint);
     }
 }
 
@@ -771,7 +796,10 @@ impl Driver {
     /// Lets another device read and write the pool's memory, that which exists and that to come.
     pub fn pool_grant(&self, pool: PoolHandle, device: i32) -> Result<(), DriverError> {
         let api = "cuMemPoolSetAccess";
-        let set = self.table.cuMemPoolSetAccess.ok_or_else(|| self.lacks(api))?;
+        let set = self
+            .table
+            .cuMemPoolSetAccess
+            .ok_or_else(|| self.lacks(api))?;
         let wish = PoolWish {
             location: OnDevice { kind: 1, device },
             flags: READ_WRITE as c_int,
@@ -784,7 +812,10 @@ impl Driver {
     /// Whether a device may read and write the pool's memory (true) or may do neither (false); `None` for anything else.
     pub fn pool_access(&self, pool: PoolHandle, device: i32) -> Result<Option<bool>, DriverError> {
         let api = "cuMemPoolGetAccess";
-        let get = self.table.cuMemPoolGetAccess.ok_or_else(|| self.lacks(api))?;
+        let get = self
+            .table
+            .cuMemPoolGetAccess
+            .ok_or_else(|| self.lacks(api))?;
         let (mut flags, location) = (0, OnDevice { kind: 1, device });
         // SAFETY: a handle made by `pool_create`, and pointers to live locals.
         let code = unsafe { get(&mut flags, pool.0, &location) };

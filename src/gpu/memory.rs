@@ -15,6 +15,7 @@ pub struct Region {
 }
 
 impl Region {
+    /// What an owner in this floor holds.
     pub(super) fn new(address: Address, bytes: u64) -> Region {
         Region { address, bytes }
     }

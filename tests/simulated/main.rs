@@ -11,6 +11,8 @@ mod faults;
 mod files;
 mod help;
 mod host;
+mod isolation;
+mod ranks;
 mod recommend;
 mod refusals;
 mod scenarios;

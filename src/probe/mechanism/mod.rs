@@ -10,6 +10,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
+mod across;
 mod atomics;
 mod bounce;
 mod ce_pull;
@@ -25,7 +26,7 @@ mod staged;
 pub use ends::Transfer;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 14] = [
+pub const ROSTER: [&dyn Mechanism; 22] = [
     &bounce::Bounce,
     &staged::Staged,
     &host_exchange::HostExchange,
@@ -40,6 +41,14 @@ pub const ROSTER: [&dyn Mechanism; 14] = [
     &atomics::Contended,
     &pooled::SM_LOAD,
     &pooled::SM_STORE,
+    &across::IPC_CE_PUSH,
+    &across::IPC_CE_PULL,
+    &across::IPC_SM_LOAD,
+    &across::IPC_SM_STORE,
+    &across::VMM_CE_PUSH,
+    &across::VMM_SM_LOAD,
+    &across::VMM_SM_STORE,
+    &across::FABRIC_SM_STORE,
 ];
 
 /// Most bytes of a transfer whose every word is a transaction of its own.

@@ -313,6 +313,9 @@ pub struct Gpu {
     /// Process ids of foreign compute processes.
     #[serde(default)]
     pub foreign_processes: Vec<u32>,
+    /// Fully busy whoever looks, with no process to see: as a wedged GPU.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 /// One network adapter.
