@@ -72,11 +72,7 @@ fn seen_with(attempts: u64) -> f64 {
 }
 
 /// Pairs of one mechanism with the same number of attempts together, most attempts first.
-fn sensitivity(
-    rung: Rung,
-    mechanism: &str,
-    pairs: BTreeMap<OrderedPair, u64>,
-) -> Vec<Sensitivity> {
+fn sensitivity(rung: Rung, mechanism: &str, pairs: BTreeMap<OrderedPair, u64>) -> Vec<Sensitivity> {
     let mut groups: BTreeMap<u64, Vec<OrderedPair>> = BTreeMap::new();
     for (pair, attempts) in pairs.into_iter().filter(|(_, n)| *n > 0) {
         groups.entry(attempts).or_default().push(pair);
@@ -137,14 +133,20 @@ mod tests {
         assert!((rate - 0.01).abs() < 1e-4, "{rate}");
         let even = coverage(&host.records, &[]).sensitivity;
         assert_eq!(even.len(), 6);
-        assert!(even.iter().all(|s| (s.attempts, s.pairs) == (298, 2) && s.only.is_empty()));
+        assert!(
+            even.iter()
+                .all(|s| (s.attempts, s.pairs) == (298, 2) && s.only.is_empty())
+        );
         host.records[0].attempts_ran = 1;
         let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
         assert!((rate - 0.95).abs() < 1e-9, "{rate}");
         let told = coverage(&host.records, &[]).sensitivity;
         let bounce: Vec<_> = told.iter().filter(|s| s.mechanism == "bounce").collect();
         assert_eq!((bounce[0].attempts, bounce[0].only.len()), (298, 0));
-        assert_eq!((bounce[1].attempts, &bounce[1].only[..]), (1, &["0->1".to_string()][..]));
+        assert_eq!(
+            (bounce[1].attempts, &bounce[1].only[..]),
+            (1, &["0->1".to_string()][..])
+        );
         // Few attempts under load do not spoil what many quiet ones would have seen.
         for record in &mut host.records {
             record.attempts_ran = 598;

@@ -93,7 +93,11 @@ mod tests {
                 (s.reached, s.open, s.loaded == RungState::Intact)
             })
         };
-        let whole = (Some(Rung::Resident), Some((Rung::Reduced, Vec::new())), true);
+        let whole = (
+            Some(Rung::Resident),
+            Some((Rung::Reduced, Vec::new())),
+            true,
+        );
         assert_eq!(standing(&host), whole);
         host.records.retain(|r| r.case.mechanism != "vmm-sm-load");
         let partial = Some((Rung::Shared, vec!["vmm-sm-load".to_string()]));

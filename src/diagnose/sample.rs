@@ -207,10 +207,9 @@ impl Host {
     }
 
     pub(crate) fn put(&mut self, subject: Subject, mechanism: &str, rung: Rung, outcome: Outcome) {
-        self.records
-            .retain(|r| {
-                r.case.subject != subject || r.case.mechanism != mechanism || r.case.rung != rung
-            });
+        self.records.retain(|r| {
+            r.case.subject != subject || r.case.mechanism != mechanism || r.case.rung != rung
+        });
         let peer_access = match rung {
             Rung::Alone => PeerAccess::NotApplicable,
             Rung::Advertised | Rung::Staged => PeerAccess::Off,

@@ -229,7 +229,13 @@ fn failed(
                 Confidence::Established => f.fix.first().cloned(),
                 _ => f.next_test.clone(),
             })
-            .map(|test| if loaded { test } else { for_headline(test, worst) })
+            .map(|test| {
+                if loaded {
+                    test
+                } else {
+                    for_headline(test, worst)
+                }
+            })
             .or_else(|| {
                 findings
                     .iter()
@@ -452,9 +458,7 @@ fn inconclusive(e: &Evidence, coverage: &Coverage, selftest: Option<&Selftest>) 
             .iter()
             .filter(|p| !p.found())
             .map(|p| {
-                let word = |k: Option<WrongKind>| {
-                    k.map_or("a clean buffer", |k| k.name())
-                };
+                let word = |k: Option<WrongKind>| k.map_or("a clean buffer", |k| k.name());
                 format!("planted {}, reported {}", word(p.planted), word(p.reported))
             })
             .collect();

@@ -54,8 +54,8 @@ pub fn rung_state<'a>(records: &[&'a Record], rung: Rung, ladder: &[Step]) -> Ru
         .collect();
     let first = |wanted: &dyn Fn(&Record) -> bool| here.iter().copied().find(|r| wanted(r));
     // Wrong data seen once outranks whatever came later.
-    let failed = first(&|r| r.outcome.corruption().is_some())
-        .or_else(|| first(&|r| r.outcome.is_failure()));
+    let failed =
+        first(&|r| r.outcome.corruption().is_some()).or_else(|| first(&|r| r.outcome.is_failure()));
     if let Some(record) = failed {
         return RungState::Failed(record);
     }

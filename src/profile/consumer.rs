@@ -104,9 +104,7 @@ pub(super) fn defect(consumer: &ConsumerProfile) -> Option<String> {
     let needs = consumer.needs.iter().chain(&consumer.without_peer_access);
     for need in needs {
         if matches!(need.rung, Rung::Alone | Rung::Advertised | Rung::Loaded) {
-            return say(
-                "a need is of rungs 1 to 6: the GPUs alone and load veto every consumer",
-            );
+            return say("a need is of rungs 1 to 6: the GPUs alone and load veto every consumer");
         }
         if need.one_of.iter().any(Vec::is_empty) {
             return say("an empty set of mechanisms proves nothing");

@@ -178,7 +178,9 @@ impl Profiles {
             other => {
                 return Err(ProfileError::Invalid {
                     file: file.to_string(),
-                    message: format!("'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"),
+                    message: format!(
+                        "'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"
+                    ),
                 });
             }
         }

@@ -7,6 +7,7 @@
 pub mod bench;
 mod evidence;
 pub mod json;
+mod loaded;
 pub mod map;
 mod matrix;
 mod outcomes;
@@ -15,5 +16,6 @@ pub mod recommend;
 pub mod selftest;
 pub mod terminal;
 mod tree;
+pub mod verdict_file;
 
 pub use page::{Options, clean};

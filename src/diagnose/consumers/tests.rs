@@ -100,7 +100,9 @@ fn a_mechanism_vetoes_those_alone_who_use_it() {
     host.climb_all();
     host.set_wrong(pair(0, 1), "pool-ce-push", WrongKind::Dropped);
     let states = |host: &Host| -> Vec<String> {
-        let hit = all(host).into_iter().filter(|c| c.state == ConsumerState::Vetoed);
+        let hit = all(host)
+            .into_iter()
+            .filter(|c| c.state == ConsumerState::Vetoed);
         hit.map(|c| c.id).collect()
     };
     assert_eq!(states(&host), ["single-process-python"]);
@@ -141,10 +143,7 @@ fn wrong_only_under_load_vetoes_and_says_so() {
         0.0,
     );
     // Load is nobody's need: without it a proof says nothing of load.
-    assert_eq!(
-        ask(&host, "llama-cpp-peer-copies").1,
-        "proven up to rung 2"
-    );
+    assert_eq!(ask(&host, "llama-cpp-peer-copies").1, "proven up to rung 2");
 }
 
 #[test]
@@ -176,7 +175,7 @@ fn one_way_to_share_memory_is_enough_and_a_refused_one_is_no_veto() {
     assert!(ask(&host, "nccl-p2p").1.starts_with("proven up to rung 5"));
     assert_eq!(
         ask(&host, "flashinfer-pcie-ipc").1,
-        "unproven because ipc-ce-push at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); rung 6 (reduced) is not tested by this version; proven up to rung 3"
+        "unproven because ipc-ce-pull at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); rung 6 (reduced) is not tested by this version; proven up to rung 3"
     );
     let reason = "the budget was spent".to_string();
     host.set(pair(0, 1), "vmm-sm-load", Outcome::NotRun { reason });
@@ -283,8 +282,5 @@ fn nothing_tried_is_unproven_and_a_condemned_gpu_vetoes_all() {
 fn rungs_in_words() {
     let rungs = [Rung::Copied, Rung::Shared, Rung::Resident];
     assert_eq!(ranges(&rungs, "was", "were"), "rungs 2 and 4 to 5 were");
-    assert_eq!(
-        ranges(&[Rung::Reduced], "is", "are"),
-        "rung 6 (reduced) is"
-    );
+    assert_eq!(ranges(&[Rung::Reduced], "is", "are"), "rung 6 (reduced) is");
 }
