@@ -298,8 +298,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         took_ms: 0.0,
         arguments: head.arguments,
         tested_gpus: head.tested_gpus,
-        // What was planned is not known: rungs are judged by what the journal shows.
-        ladder: Vec::new(),
+        // The journal does not say what was to come: what this version knows and it lacks did not run.
+        ladder: ladder(),
         records: journal.records,
         observations: Vec::new(),
         selftest: None,

@@ -182,14 +182,16 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                 continue;
             };
             let standing = report.standing(pair);
-            if let Some(note) = held_back(report, &standing) {
-                open.entry(note).or_default().push(pair);
-            }
             let loaded = matches!(standing.loaded, RungState::Intact);
             // A clean no above the single process takes nothing from what was proven below it.
             let stopped_by = standing
                 .stopped_by
                 .filter(|r| r.outcome.is_failure() || r.case.rung < Rung::Shared);
+            if stopped_by.is_none()
+                && let Some(note) = held_back(report, &standing)
+            {
+                open.entry(note).or_default().push(pair);
+            }
             cells.push(match (stopped_by, standing.reached) {
                 (Some(record), _) => {
                     let word = record.outcome.word();
@@ -260,9 +262,6 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             &format!("{}: {}", known_at(*height), count(*number, "pair")),
         )?;
     }
-    open.retain(|note, _| {
-        !note.contains(" refused: ") || reached.keys().any(|h| h.0 >= Rung::Touched)
-    });
     notes(&open, pairs.len(), page)?;
     let mut stopped: Vec<_> = stopped.into_iter().collect();
     stopped.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
