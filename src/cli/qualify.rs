@@ -53,6 +53,9 @@ pub(super) struct Options {
     /// Write no report file.
     #[arg(long)]
     no_file: bool,
+    /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first.
+    #[arg(long, value_name = "FILE")]
+    verdict_file: Option<PathBuf>,
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -72,6 +75,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
     let (selection, mut left_out) = select(&snapshot, options)?;
     crate::ffi::process::catch_interrupts();
+    if let Some(file) = &options.verdict_file {
+        super::verdict::make_way(file)?;
+    }
     let mut plan = plan::build(&snapshot, &selection);
     let spending = spending(&plan);
     announce(&plan, &spending);
@@ -116,6 +122,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let saved = save(&report, path.as_deref(), journal);
     if let Saved::Failed(why) = &saved {
         console::complain(&format!("no report file: {why}"));
+    }
+    if let Some(file) = &options.verdict_file
+        && let Err(error) = super::verdict::save(&report, file)
+    {
+        console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
     if options.json {
         console::print(|out| json::write(&report, out))?;
@@ -287,8 +298,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         took_ms: 0.0,
         arguments: head.arguments,
         tested_gpus: head.tested_gpus,
-        // What was planned is not known: rungs are judged by what the journal shows.
-        ladder: Vec::new(),
+        // The journal does not say what was to come: what this version knows and it lacks did not run.
+        ladder: ladder(),
         records: journal.records,
         observations: Vec::new(),
         selftest: None,

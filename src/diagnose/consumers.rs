@@ -157,7 +157,7 @@ fn fared<'a>(e: &Evidence<'a>, pair: OrderedPair) -> Vec<Fared<'a>> {
 }
 
 /// Why a need is not proven on a pair; the later ones say more.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Gap {
     /// The version that ran does not test it.
     Version,
@@ -169,6 +169,25 @@ enum Gap {
     Untested(Vec<String>),
     /// Did not run: mechanism and why.
     NotRun(String, String),
+}
+
+impl Gap {
+    fn weight(&self) -> u8 {
+        match self {
+            Gap::Version => 0,
+            Gap::Absent(_) => 1,
+            Gap::Refused(..) => 2,
+            Gap::Untested(_) => 3,
+            Gap::NotRun(..) => 4,
+        }
+    }
+
+    /// Puts itself into `worst` when it says more; of equals the first stays.
+    fn into_worst(self, worst: &mut Option<Gap>) {
+        if worst.as_ref().is_none_or(|w| w.weight() < self.weight()) {
+            *worst = Some(self);
+        }
+    }
 }
 
 struct Judged {
@@ -351,7 +370,7 @@ impl<'a> Court<'_, 'a> {
             let worst = pairs
                 .iter()
                 .filter_map(|p| Some((self.gap(need, *p)?, *p)))
-                .max_by(|(a, p), (b, q)| a.cmp(b).then(q.cmp(p)));
+                .max_by_key(|(gap, pair)| (gap.weight(), std::cmp::Reverse(*pair)));
             match worst {
                 None if gaps.is_empty() => reached = Some(need.rung),
                 None => {}
@@ -411,7 +430,7 @@ impl<'a> Court<'_, 'a> {
         for set in &need.one_of {
             match self.gap_of_set(need.rung, set, pair) {
                 Ok(()) => return None,
-                Err(gap) => worst = worst.max(Some(gap)),
+                Err(gap) => gap.into_worst(&mut worst),
             }
         }
         worst
@@ -448,23 +467,23 @@ impl<'a> Court<'_, 'a> {
                 Some(Fate::Intact) => intact = true,
                 Some(Fate::Absent(reason)) => absent = Some(reason.to_string()),
                 Some(Fate::NotRun(reason)) => {
-                    worst = worst.max(Some(Gap::NotRun(id.to_string(), reason.to_string())));
+                    Gap::NotRun(id.to_string(), reason.to_string()).into_worst(&mut worst);
                 }
                 Some(Fate::Refused(r) | Fate::Failed(r)) => {
                     let answer = match &r.outcome {
                         Outcome::Refused { code, name, .. } => format!("{code} {name}"),
                         other => other.word().to_string(),
                     };
-                    worst = worst.max(Some(Gap::Refused(id.to_string(), answer)));
+                    Gap::Refused(id.to_string(), answer).into_worst(&mut worst);
                 }
                 None if this_version(id) => untried.push(id.to_string()),
-                None => worst = worst.max(Some(Gap::Version)),
+                None => Gap::Version.into_worst(&mut worst),
             }
         }
         if !untried.is_empty() {
             let nothing = !intact && worst.is_none();
-            let gap = Gap::Untested(if nothing { Vec::new() } else { untried });
-            worst = worst.max(Some(gap));
+            let named = if nothing { Vec::new() } else { untried };
+            Gap::Untested(named).into_worst(&mut worst);
         }
         match (worst, intact, absent) {
             (Some(gap), ..) => Err(gap),

@@ -17,6 +17,9 @@ use std::{
 /// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
 pub(crate) const BOUNCE: &str = "bounce";
 
+/// Mechanism id of the driver's own copy through the host.
+const STAGED: &str = "staged";
+
 /// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
 #[derive(Debug, Clone)]
 pub struct Evidence<'a> {
@@ -310,7 +313,12 @@ impl<'a> Evidence<'a> {
 
     /// How bytes of the pair fared through the host.
     pub fn control_arm(&self, pair: OrderedPair) -> ControlArm {
-        let staged = || self.of_pair(pair).filter(|r| r.case.rung == Rung::Staged);
+        // Kernels that exchange through host memory stand on this rung, too, and are no copies.
+        let staged = || {
+            self.of_pair(pair)
+                .filter(|r| r.case.rung == Rung::Staged)
+                .filter(|r| matches!(r.case.mechanism.as_str(), BOUNCE | STAGED))
+        };
         let failed = |bounce: bool| {
             staged().any(|r| (r.case.mechanism == BOUNCE) == bounce && r.outcome.is_failure())
         };
@@ -328,11 +336,9 @@ impl<'a> Evidence<'a> {
     /// Whether both our bounce and the driver's staged copy ran and were right: the discriminating test of a fabric fault.
     pub fn control_arm_complete(&self, pair: OrderedPair) -> bool {
         let intact = |bounce: bool| {
-            self.of_pair(pair).any(|r| {
-                r.case.rung == Rung::Staged
-                    && (r.case.mechanism == BOUNCE) == bounce
-                    && r.outcome.is_intact()
-            })
+            let wanted = if bounce { BOUNCE } else { STAGED };
+            self.of_pair(pair)
+                .any(|r| r.case.mechanism == wanted && r.outcome.is_intact())
         };
         self.control_arm(pair) == ControlArm::Intact && intact(true) && intact(false)
     }

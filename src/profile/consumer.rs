@@ -140,4 +140,52 @@ mod tests {
             assert_eq!(defect(consumer), None);
         }
     }
+
+    #[test]
+    fn engines_name_consumers_that_exist() {
+        let profiles = super::super::Profiles::embedded().unwrap();
+        let named = profiles.engines.iter().flat_map(|e| &e.backends);
+        for id in named.filter_map(|b| b.consumer.as_deref()) {
+            assert!(embedded_consumers().iter().any(|c| c.id == id), "{id}");
+        }
+        assert_eq!(profiles.consumers, embedded_consumers());
+    }
+
+    #[test]
+    fn a_folder_adds_and_replaces_consumers_and_nonsense_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("consumers.toml");
+        let own = |needs: &str| {
+            format!(
+                "[[consumer]]\nid = \"own\"\nname = \"ours\"\npath = \"direct\"\nneeds = [{needs}]\nsource = \"our code\"\n"
+            )
+        };
+        let load = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            super::super::Profiles::with_folder(folder.path())
+        };
+        let good = own("{ rung = \"copied\", one-of = [[\"ce-push\"]] }");
+        let profiles = load(&good).unwrap();
+        assert_eq!(profiles.consumers.len(), embedded_consumers().len() + 1);
+        let replaced = load(&good.replace("\"own\"", "\"nccl-p2p\"")).unwrap();
+        assert_eq!(replaced.consumers.len(), embedded_consumers().len());
+        assert_eq!(replaced.consumers[0].name, "ours");
+        for (text, word) in [
+            (own(""), "needs nothing"),
+            (own("{ rung = \"loaded\" }"), "rungs 1 to 6"),
+            (
+                own("{ rung = \"touched\" }, { rung = \"copied\" }"),
+                "order",
+            ),
+            (own("{ rung = \"copied\", one-of = [[]] }"), "empty set"),
+            (good.replace("direct", "either"), "without-peer-access"),
+            (good.replace("one-of", "all-of"), "all-of"),
+        ] {
+            let error = load(&text).unwrap_err().to_string();
+            assert!(
+                error.contains(word) && error.contains("consumers.toml"),
+                "{error}"
+            );
+        }
+    }
 }

@@ -175,7 +175,7 @@ fn one_way_to_share_memory_is_enough_and_a_refused_one_is_no_veto() {
     assert!(ask(&host, "nccl-p2p").1.starts_with("proven up to rung 5"));
     assert_eq!(
         ask(&host, "flashinfer-pcie-ipc").1,
-        "unproven because ipc-ce-push at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); rung 6 (reduced) is not tested by this version; proven up to rung 3"
+        "unproven because ipc-ce-pull at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); rung 6 (reduced) is not tested by this version; proven up to rung 3"
     );
     let reason = "the budget was spent".to_string();
     host.set(pair(0, 1), "vmm-sm-load", Outcome::NotRun { reason });
