@@ -63,7 +63,7 @@ enum Command {
     Bench(bench::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(recommend::Options),
-    /// Explain a cause: what it looks like, why, what splits it from others, the fix and its dangers.
+    /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
     /// List what peerproof knows: mechanisms, causes, engines, models.
     List,
