@@ -66,7 +66,7 @@ enum Command {
     Recommend(recommend::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
-    /// Explain a cause: what it looks like, why, what splits it from others, the fix and its dangers.
+    /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
     /// List what peerproof knows: mechanisms, causes, engines, models.
     List,

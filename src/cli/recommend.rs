@@ -440,7 +440,7 @@ fn write_p2p_cache(
 }
 
 /// A saved report.
-fn report_file(path: &PathBuf) -> Result<Report, Stop> {
+pub(super) fn report_file(path: &PathBuf) -> Result<Report, Stop> {
     let (name, bytes) = map::read_file(path)?;
     if let Some(journal) = map::journal_of(&bytes) {
         console::note(&format!(

@@ -12,14 +12,6 @@ pub(crate) const CAUSE: Cause = Cause {
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let said = e.said(|line| {
-        let lower = line.to_ascii_lowercase();
-        lower.contains("invalid argument")
-            && ["ipc", "custom_all_reduce", "register_buffer"]
-                .iter()
-                .any(|word| lower.contains(word))
-            || lower.contains("pidfd_getfd")
-    });
     let set: Vec<String> = e
         .snapshot
         .environment
@@ -29,6 +21,14 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         })
         .map(|(name, value)| format!("environment: {name}={value}"))
         .collect();
+    let said = e.said(|line| {
+        let lower = line.to_ascii_lowercase();
+        lower.contains("invalid argument")
+            && ["ipc", "custom_all_reduce", "register_buffer"]
+                .iter()
+                .any(|word| lower.contains(word))
+            || lower.contains("pidfd_getfd") && !set.is_empty()
+    });
     if said.is_empty() {
         return vec![if set.is_empty() {
             CAUSE.says(

@@ -38,6 +38,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .filter(|(_, f)| f.state != "not_supported")
         .collect();
     let switches = has_switches(e);
+    if e.snapshot.gpus.len() < 2 && refused.is_empty() {
+        return vec![CAUSE.says(Judgement::NotApplicable, "fewer than two GPUs")];
+    }
     if registered.is_empty() && !switches {
         return vec![if refused.is_empty() {
             CAUSE.says(

@@ -28,7 +28,14 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .records
         .iter()
         .filter(|r| r.case.rung == Rung::Shared)
-        .filter(|r| matches!(r.outcome, Outcome::Refused { .. } | Outcome::Faulted { .. }))
+        .filter(|r| match &r.outcome {
+            Outcome::Refused { .. } => true,
+            // A fault of the transfer itself is none of sharing.
+            Outcome::Faulted { api, .. } => {
+                ["Ipc", "Import", "Export"].iter().any(|w| api.contains(w))
+            }
+            _ => false,
+        })
         .collect();
     let said = e.said(is_refusal);
     let gates = gates(e);

@@ -8,6 +8,7 @@ use crate::model::{
     pci::PciAddress,
     snapshot::AerCounters,
 };
+use std::collections::BTreeSet;
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "link-errors",
@@ -43,10 +44,26 @@ fn below(e: &Evidence, port: PciAddress) -> Vec<GpuIndex> {
         .collect()
 }
 
+/// Lines of links that went down at a GPU or a port above one.
+fn down_lines<'a>(e: &Evidence<'a>) -> Vec<(Vec<GpuIndex>, &'a str)> {
+    let mut ports: BTreeSet<PciAddress> = BTreeSet::new();
+    for (_, gpu) in e.gpus() {
+        ports.extend(gpu.pci.known());
+        ports.extend(gpu.bridge_chain.known().into_iter().flatten());
+    }
+    let lines = e.log_lines(&["Surprise Link Down", "Surprise Down"]);
+    let lines = lines.unwrap_or_default().into_iter();
+    lines
+        .filter_map(|line| {
+            let port = ports.iter().find(|p| line.contains(&p.to_string()))?;
+            let own = e.gpus().find(|(_, g)| g.pci.known() == Some(port));
+            Some((own.map_or_else(|| below(e, *port), |(i, _)| vec![i]), line))
+        })
+        .collect()
+}
+
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let down = e
-        .log_lines(&["Surprise Link Down", "Surprise Down"])
-        .unwrap_or_default();
+    let down = down_lines(e);
     let looks = e.observations.first().zip(e.observations.last());
     let mut risen: Vec<(Vec<GpuIndex>, Risen)> = Vec::new();
     let mut compared = 0;
@@ -105,7 +122,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         }];
     }
     let uncorrected = !down.is_empty() || risen.iter().any(|(_, r)| r.uncorrected > 0);
-    let mut gpus: Vec<GpuIndex> = risen.iter().flat_map(|(gpus, _)| gpus.clone()).collect();
+    let of_down = down.iter().flat_map(|(gpus, _)| gpus.clone());
+    let of_risen = risen.iter().flat_map(|(gpus, _)| gpus.clone());
+    let mut gpus: Vec<GpuIndex> = of_risen.chain(of_down).collect();
     gpus.sort_unstable();
     gpus.dedup();
     let mut finding = CAUSE.indicts(
@@ -126,7 +145,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
                 r.what, r.corrected
             ),
         })
-        .chain(down.iter().take(2).map(|l| format!("kernel log: {l}")))
+        .chain(down.iter().take(2).map(|(_, l)| format!("kernel log: {l}")))
         .collect();
     finding.fix = vec![
         "reseat card and riser, try another slot; cap the slot's speed in the BIOS (Gen4 instead of Gen5) and see whether the counters rest".to_string(),

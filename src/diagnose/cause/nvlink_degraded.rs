@@ -82,11 +82,12 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             ));
         }
     }
+    // By itself an Xid of some time ago is a matter of gpu-itself.
     for (index, _, line) in e.xids().into_iter().filter(|(_, code, _)| *code == 74) {
-        signals
-            .entry(index)
-            .or_default()
-            .push(format!("kernel log: {line}"));
+        if broken.iter().any(|p| p.touches(index)) || signals.contains_key(&index) {
+            let line = format!("kernel log: {line}");
+            signals.entry(index).or_default().push(line);
+        }
     }
     if signals.is_empty() {
         return vec![if broken.is_empty() {

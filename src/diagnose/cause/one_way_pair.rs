@@ -34,6 +34,8 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .iter()
         .copied()
         .filter(|p| e.peer_passes().contains(&p.reversed()))
+        // Some mechanisms right in this direction: then it is not the direction.
+        .filter(|p| !e.peer_cases(*p).any(|r| r.outcome.is_intact()))
         .collect();
     let offered: Vec<OrderedPair> = OrderedPair::all(e.snapshot.gpus.len() as u32)
         .filter(|p| {

@@ -44,6 +44,10 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     if said.is_empty() && !small {
         return vec![match room {
             Some(_) => CAUSE.says(Judgement::Cleared, "/dev/shm has room for NCCL's segments"),
+            None if !through_the_host(e) => CAUSE.says(
+                Judgement::NotApplicable,
+                "the size of /dev/shm was not read, and nothing here needs it",
+            ),
             None => CAUSE.says(Judgement::CannotTell, "the size of /dev/shm was not read"),
         }];
     }
