@@ -119,7 +119,7 @@ fn mistakes_are_refused_with_their_line_and_what_is_allowed() {
         (
             "{ world-size = [2] }",
             "{ compute-capability = [9] }",
-            &["compute-capability"],
+            &["size 2"],
         ),
         (
             "{ world-size = [2] }",

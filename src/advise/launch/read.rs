@@ -477,12 +477,12 @@ fn guess(variables: &BTreeMap<String, String>, engines: &Engines) -> Option<Stri
         };
         variables.keys().filter(is_own).count()
     };
+    // NCCL's variables stand beside those of every engine, and decide only where there are no others.
     engines
         .in_order()
         .into_iter()
-        .rev()
         .filter(|e| own(e) > 0)
-        .max_by_key(|e| own(e))
+        .max_by_key(|e| (e.id != "nccl", own(e), e.inherits.is_none()))
         .map(|e| e.id.clone())
 }
 

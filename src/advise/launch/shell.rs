@@ -76,10 +76,12 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
 }
 
 impl Command {
-    /// The words with the variables of `values` filled in. A variable outside quotes is split at blanks, as a shell does.
+    /// The words with the variables of `values` filled in, arrays left out. A variable outside quotes is split at blanks, as
+    /// a shell does.
     pub(super) fn words(&self, values: &Values) -> Vec<Word> {
         self.words
             .iter()
+            .filter(|raw| raw.array.is_none())
             .flat_map(|raw| expand(raw, values))
             .collect()
     }

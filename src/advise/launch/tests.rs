@@ -278,10 +278,10 @@ fn every_trap_of_the_profiles_can_be_reached() {
 /// engines.md 7.3 and 8: sizes.
 #[test]
 fn sizes_of_a_launch() {
-    let base = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 SGLANG_PCIE_IPC_MAX_NUMEL=NUMEL python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V4-Flash --tp 2 --cuda-graph-max-bs-decode 32 --speculative-algorithm DSPARK --speculative-num-draft-tokens 5 --max-running-requests RUN --disable-custom-all-reduce";
+    let base = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 SGLANG_PCIE_IPC_MAX_NUMEL=@N python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V4-Flash --tp 2 --cuda-graph-max-bs-decode 32 --speculative-algorithm DSPARK --speculative-num-draft-tokens 6 --max-running-requests @R --disable-custom-all-reduce";
     let with = |numel: &str, run: &str| {
         judged(
-            &base.replace("NUMEL", numel).replace("RUN", run),
+            &base.replace("@N", numel).replace("@R", run),
             &Question::default(),
         )
     };
@@ -322,8 +322,8 @@ fn sizes_of_a_launch() {
     let unknown = judged(
         &base
             .replace("deepseek-ai/DeepSeek-V4-Flash", "/models/x")
-            .replace("NUMEL", "131072")
-            .replace("RUN", "32"),
+            .replace("@N", "131072")
+            .replace("@R", "32"),
         &Question::default(),
     );
     assert!(
@@ -339,8 +339,8 @@ fn sizes_of_a_launch() {
     let told = judged(
         &base
             .replace("deepseek-ai/DeepSeek-V4-Flash", "/models/x")
-            .replace("NUMEL", "131072")
-            .replace("RUN", "32"),
+            .replace("@N", "131072")
+            .replace("@R", "32"),
         &told,
     );
     assert!(find(&told, "draft-width-forgotten").is_some());

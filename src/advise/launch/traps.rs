@@ -228,8 +228,11 @@ fn request(
         tp: facts.tp,
         batch: facts.batch.unwrap_or(0),
         draft_tokens: drafts,
-        // "draft_model" and the like need their number; without one the method tells nothing.
-        spec: spec.map(|s| s.replace('-', "_")),
+        // A number in a launch means what its flag means: SGLang's holds DSPARK's extra row already. The method decides only
+        // where the engine has a number of its own for it.
+        spec: spec
+            .map(|s| s.replace('-', "_"))
+            .filter(|_| drafts.is_none()),
         dtype,
         group: members
             .and_then(|m| m.get(..facts.tp as usize).map(<[GpuIndex]>::to_vec))
