@@ -121,7 +121,9 @@ impl Flows {
     pub fn after(&self, seen: u64) -> (Vec<Flow>, u64) {
         let last = self.next.load(Ordering::SeqCst);
         let me = std::process::id();
-        let from = seen.max(last.saturating_sub(SLOTS as u64)).saturating_add(1);
+        let from = seen
+            .max(last.saturating_sub(SLOTS as u64))
+            .saturating_add(1);
         let flows = (from..=last).filter_map(|number| {
             let slot = &self.slots[number as usize % SLOTS];
             let get = |a: &AtomicU64| a.load(Ordering::SeqCst);
