@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (rim(c, offset, unit, n)) {
         u64 a, b;
         mix(key, first + unit, a, b);
-        differs = from[offset] != byte_of(a, b, n);
+        differs = *(const volatile u8*)(from + offset) != byte_of(a, b, n);
     }
     if (blockIdx.x == 0 && threadIdx.x < 32) {
         const u32 votes = __ballot_sync(~0u, differs);
@@ -211,9 +211,10 @@ struct Census {
     Origin origin[ORIGINS];
 };
 
-// Judges each whole unit of a buffer that verify condemned; `from` starts at a unit, and the host judges the rims. `run_mask` selects the run field of a key, `transfer_mask` the
-// fields that one transfer keeps over its attempts (run, source, destination, mechanism). The host zeroes `out`, sets
-// first[] and shift_min to their highest values and shift_max to its lowest.
+// Judges each whole unit of a buffer that verify condemned; `from` starts at a unit, and the host judges the rims.
+// `run_mask` selects the run field of a key, `transfer_mask` the fields that one transfer keeps over its attempts (run,
+// source, destination, mechanism). The host zeroes `out`, sets first[] and shift_min to their highest values and shift_max
+// to its lowest.
 extern "C" __global__ void __launch_bounds__(THREADS)
     peerproof_classify(const u8* from, u64 bytes, u64 first, u64 key, u64 poison_key, u64 run_mask,
                        u64 transfer_mask, Census* out) {
@@ -319,7 +320,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_copy_store4(u8* 
     const u64 head = bytes < gap ? bytes : gap;
     const u64 words = (bytes - head) >> 2;
     const u32 tail = (u32)(bytes - head) & 3;
-    if (blockIdx.x == 0 && threadIdx.x < head) to[threadIdx.x] = from[threadIdx.x];
+    const volatile u8* bytewise = from;
+    if (blockIdx.x == 0 && threadIdx.x < head) to[threadIdx.x] = bytewise[threadIdx.x];
     to += head;
     from += head;
     for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < words; i += (u64)gridDim.x * THREADS) {
@@ -327,7 +329,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_copy_store4(u8* 
         asm volatile("ld.global.cg.u32 %0,[%1];" : "=r"(word) : "l"(from + (i << 2)));
         asm volatile("st.global.u32 [%0],%1;" ::"l"(to + (i << 2)), "r"(word) : "memory");
     }
-    if (blockIdx.x == 0 && threadIdx.x < tail) to[(words << 2) + threadIdx.x] = from[(words << 2) + threadIdx.x];
+    const u64 last = head + (words << 2) + threadIdx.x;
+    if (blockIdx.x == 0 && threadIdx.x < tail) to[last - head] = bytewise[last];
     __threadfence_system();
 }
 

@@ -138,11 +138,15 @@ impl<'a> Pool<'a> {
 
     /// Starts workers with contexts on all GPUs that are not quarantined.
     pub(super) fn open(&mut self, place: Place) -> Result<Staff, String> {
-        self.open_solo(place == Place::On).map(Staff::Solo)
+        self.solo(place).map(Staff::Solo)
     }
 
     /// One process over all GPUs, with peer access enabled everywhere or never.
     pub(super) fn open_solo(&mut self, peer_access: bool) -> Result<Ready, String> {
+        self.solo(if peer_access { Place::On } else { Place::Off })
+    }
+
+    fn solo(&mut self, place: Place) -> Result<Ready, String> {
         self.generation = self.generation.wrapping_add(1);
         let chosen = self
             .plan
@@ -160,7 +164,8 @@ impl<'a> Pool<'a> {
             gpus,
             run,
             generation,
-            peer_access,
+            peer_access: place == Place::On,
+            pooled: place == Place::Granted,
             layout,
         });
         child.send(&open).map_err(|error| error.to_string())?;

@@ -238,7 +238,7 @@ impl<'a> Side<'a> {
                 .min_by_key(|odd| odd.1);
             return Ok(match odd {
                 None if guard_damage == 0 => None,
-                odd => Some(self.bare(odd, guard_damage, units)),
+                odd => Some(self.bare(odd, guard_damage, (units, judged(reports)))),
             });
         };
         let plane = |nth: u64| {
@@ -276,6 +276,17 @@ impl<'a> Side<'a> {
             ),
             false => (kind, format!("{place}: {detail}")),
         };
+        let expected = words::stream(key.pack(), first, seen.len());
+        let (samples, bits) = examine::differing(
+            (&seen, &again, &[]),
+            &expected,
+            (0, channel * terms.slot),
+            key,
+        );
+        let detail = match bits.filter(|_| kind == WrongKind::Flipped) {
+            Some(bits) => format!("{detail}: {bits}"),
+            None => detail,
+        };
         let wrong_units = units - census.counts.equal.min(units);
         let offset = examine::first_wrong(&census);
         Ok(Some(Corruption {
@@ -289,12 +300,7 @@ impl<'a> Side<'a> {
             wrong_units,
             units,
             counts: census.counts,
-            samples: examine::differing(
-                (&seen, &again),
-                &words::stream(key.pack(), first, seen.len()),
-                channel * terms.slot,
-                key,
-            ),
+            samples,
             accessor_sees_right: None,
             source_intact: None,
             owner_views_agree: None,
@@ -302,7 +308,12 @@ impl<'a> Side<'a> {
     }
 
     /// Wrong without a wrong payload: a flag word that was never sent, or damage around the slots.
-    fn bare(&self, odd: Option<(u32, u32)>, guard_damage: u64, units: u64) -> Corruption {
+    fn bare(
+        &self,
+        odd: Option<(u32, u32)>,
+        guard_damage: u64,
+        (units, rounds): (u64, u32),
+    ) -> Corruption {
         let (kind, attempt, detail) = match odd {
             Some((flag, round)) => (
                 WrongKind::Mixed,
@@ -313,7 +324,7 @@ impl<'a> Side<'a> {
                 WrongKind::Spilled,
                 1,
                 format!(
-                    "all payloads right, but {guard_damage} guard units around them were overwritten"
+                    "no payload wrong in {rounds} rounds judged, but {guard_damage} guard units around them were overwritten"
                 ),
             ),
         };
@@ -322,7 +333,7 @@ impl<'a> Side<'a> {
             detail,
             attempt,
             wrong_attempts: 1,
-            attempts_ran: 1,
+            attempts_ran: rounds.max(1),
             first_offset: 0,
             last_offset: 0,
             wrong_units: 0,
@@ -755,6 +766,26 @@ mod tests {
         assert!(matches!(ending(&here, &there, 9), Outcome::NotRun { .. }));
         let done = [report(Done, 9)];
         assert_eq!(ending(&done, &done, 9), Outcome::Intact);
+    }
+
+    #[test]
+    fn words_name_the_exchange_and_the_round() {
+        let expected = Key {
+            run: 7,
+            source: 0,
+            destination: 1,
+            mechanism: number("resident"),
+            attempt: 300,
+            role: Role::Payload,
+        };
+        let found = Key {
+            attempt: 298,
+            ..expected
+        };
+        assert_eq!(
+            integrity::origin_text(found, expected),
+            "payload of 0->1 by resident, round 298"
+        );
     }
 
     #[test]

@@ -326,13 +326,15 @@ impl Supervisor<'_, '_> {
         // Both kernels store into the other's memory.
         if resident::by_id(&case.mechanism).is_some() {
             let both = [pair, pair.reversed()];
-            return both.into_iter().find_map(|pair| self.claims.hinders(pair));
+            return both
+                .into_iter()
+                .find_map(|pair| self.claims.hinders(pair, place));
         }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
             Some(Side::Destination) => pair.reversed(),
             _ => pair,
         };
-        self.claims.hinders(accessor)
+        self.claims.hinders(accessor, place)
     }
 
     /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:

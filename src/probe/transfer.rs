@@ -3,7 +3,7 @@
 use super::{
     examine::{self, Found, Keys, Target, Views},
     loaded::BURST,
-    mechanism::{self, Mechanism, Side, StartError, Transfer},
+    mechanism::{self, Mechanism, Memory, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
 };
@@ -63,6 +63,8 @@ struct Lane<'a> {
     destination: &'a Seat,
     from: Region,
     target: Target,
+    /// Of the attempt under way.
+    keys: Keys,
     limit: Duration,
     started: Instant,
     ran: u32,
@@ -89,13 +91,26 @@ impl<'a> Lane<'a> {
         ) else {
             return Err(not_run("a GPU of the pair is not open in this worker"));
         };
-        let executing = if mechanism.side() == Side::Source {
-            source
-        } else {
-            destination
+        let (executing, other) = match mechanism.side() {
+            Side::Source => (source, destination),
+            Side::Destination | Side::Host => (destination, source),
         };
-        if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
+        let without = match mechanism.side() {
+            Side::Host => executing.no_kernels().or(other.no_kernels()),
+            _ => executing.no_kernels(),
+        };
+        if let (true, Some(why)) = (mechanism.needs_kernels(), without) {
             return Err(why.outcome());
+        }
+        if mechanism.memory() == Memory::Pool {
+            other.granted(executing.gpu)?;
+        }
+        if mechanism.needs_atomics() && !executing.context.advertises_atomics(&other.context) {
+            let reason = format!(
+                "the driver advertises no native atomics of GPU{} on memory of GPU{}",
+                executing.gpu, other.gpu
+            );
+            return Err(Outcome::NotApplicable { reason });
         }
         let from = source.source.region().part(case.offset, case.bytes);
         let room = destination.destination.region();
@@ -111,6 +126,7 @@ impl<'a> Lane<'a> {
             destination,
             from,
             target,
+            keys: setting.keys(pair, mechanism::number(&case.mechanism), 0),
             limit: limit(case.bytes, setting.factor),
             started: Instant::now(),
             ran: 0,
@@ -131,7 +147,16 @@ impl<'a> Lane<'a> {
             other: Some(other),
             from: self.from,
             to: self.target.to,
+            first: self.target.first,
+            keys: self.keys,
         }
+    }
+
+    /// Words of an attempt that no earlier one had.
+    fn begin(&mut self, setting: &Setting) {
+        let number = mechanism::number(&self.case.mechanism);
+        let attempt = self.destination.next_attempt(self.pair.source.0, number);
+        self.keys = setting.keys(self.pair, number, attempt);
     }
 
     fn live(&self, attempt: u32) -> bool {
@@ -298,7 +323,8 @@ pub(super) fn flow(
 fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     // Owners poison, sources fill; then all of them must be done before the first byte crosses.
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        lane.begin(setting);
+        let keys = lane.keys;
         let prepared = lane
             .target
             .poison(lane.destination, keys, lane.limit)
@@ -357,8 +383,7 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else {
             continue;
         };
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
-        match look(setting, lane, keys) {
+        match look(setting, lane) {
             Ok(None) => lane.ran += 1,
             Ok(Some(mut corruption)) => {
                 lane.ran += 1;
@@ -376,7 +401,8 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The owner looks; when it is wrong, everybody else is asked.
-fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>, SeatError> {
+fn look(setting: &Setting, lane: &Lane) -> Result<Option<Corruption>, SeatError> {
+    let keys = lane.keys;
     let found = Found::look(lane.destination, lane.target, keys, lane.limit)?;
     if found.is_right() {
         return Ok(None);
@@ -399,7 +425,7 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
         .verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
     views.source_intact = Some(source.wrong == 0);
     if setting.search {
-        views.found_in = search_others(setting, lane, keys)?;
+        views.found_in = search_others(setting, lane)?;
     }
     let corruption = examine::conclude(
         lane.destination,
@@ -439,7 +465,7 @@ pub(super) fn accessor_view(
 /// Writes guard words over the destination buffers of the other GPUs, so that lost words stand out there.
 fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        let keys = lane.keys;
         for seat in others(setting, lane) {
             let whole = seat.destination.region();
             let limit = limit(whole.bytes(), setting.factor);
@@ -455,11 +481,11 @@ fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The GPU whose destination buffer holds words of this transfer, if one does, wherever in it they lie.
-fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
+fn search_others(setting: &Setting, lane: &Lane) -> Result<Option<u32>, SeatError> {
     for seat in others(setting, lane) {
         let whole = seat.destination.region();
         let limit = limit(whole.bytes(), setting.factor);
-        if holds_words(seat, whole, lane.case, keys, limit)? {
+        if holds_words(seat, whole, lane.case, lane.keys, limit)? {
             return Ok(Some(seat.gpu));
         }
     }
@@ -482,13 +508,14 @@ pub(super) fn holds_words(
     if census.counts.equal + census.counts.displaced > 0 {
         return Ok(true);
     }
-    // Less than a unit names nothing.
-    let part = whole.part(changed.first * UNIT, UNIT);
-    let Some(part) = part.filter(|_| case.bytes < UNIT) else {
+    // A transfer without a whole unit names nothing.
+    let part = whole.part(changed.first * UNIT, 2 * UNIT);
+    let Some(part) = part.filter(|_| case.bytes < 2 * UNIT) else {
         return Ok(false);
     };
-    let seen = seat.read_back(part, UNIT, limit)?;
-    let sent = words::stream(keys.payload.pack(), case.offset / UNIT, case.bytes as usize);
+    let seen = seat.read_back(part, 2 * UNIT, limit)?;
+    let (first, skew) = (case.offset / UNIT, case.offset % UNIT);
+    let sent = words::part(keys.payload.pack(), first, skew, case.bytes as usize);
     Ok(seen.windows(sent.len()).any(|window| window == sent))
 }
 
@@ -506,18 +533,15 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
     if !lane.mechanism.timed() {
         return Ok(());
     }
-    let keys = setting.keys(
-        lane.pair,
-        mechanism::number(&lane.case.mechanism),
-        lane.case.attempts + 1,
-    );
+    lane.begin(setting);
+    let keys = lane.keys;
     lane.target.poison(lane.destination, keys, lane.limit)?;
     lane.source
         .fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
     lane.source.stream.wait(lane.limit)?;
     lane.destination.stream.wait(lane.limit)?;
     lane.rate = Some(rate(lane.mechanism, &lane.transfer(), lane.limit)?);
-    if let Some(mut corruption) = look(setting, lane, keys)? {
+    if let Some(mut corruption) = look(setting, lane)? {
         corruption.attempt = lane.case.attempts + 1;
         lane.corruption.get_or_insert(corruption);
     }

@@ -99,7 +99,11 @@ impl Worker {
             let name =
                 |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
             let context = Context::new(system.driver(), device).map_err(name)?;
-            let seat = Seat::open(*gpu, &context, open.layout).map_err(name)?;
+            let seat = match open.pooled {
+                true => Seat::open_pooled(*gpu, &context, open.layout),
+                false => Seat::open(*gpu, &context, open.layout),
+            };
+            let seat = seat.map_err(name)?;
             gpus.push(OpenedGpu {
                 gpu: *gpu,
                 name: device.name.clone(),
@@ -110,7 +114,7 @@ impl Worker {
             seats.push(seat);
         }
         let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
-        let worker = Worker {
+        let mut worker = Worker {
             open,
             system,
             seats,
@@ -145,6 +149,9 @@ impl Worker {
                     "peer access {pair} is not provably off: {why} ({code})"
                 ));
             }
+        }
+        if worker.open.pooled {
+            worker.grant(&advertised);
         }
         let opened = Opened {
             authenticity: worker.system.authenticity(),
@@ -224,6 +231,22 @@ impl Worker {
             }
         }
         Ok(refused)
+    }
+
+    /// Grants each pool to the GPUs that may reach it by what is advertised; what comes of it is kept by the seats.
+    fn grant(&mut self, advertised: &[(OrderedPair, Advertised)]) {
+        for (pair, _) in advertised.iter().filter(|(_, a)| a.can_access) {
+            let Some(accessor) = self.seat(pair.source).map(|seat| seat.context.clone()) else {
+                continue;
+            };
+            let owner = self
+                .seats
+                .iter_mut()
+                .find(|seat| seat.gpu == pair.destination.0);
+            if let Some(owner) = owner {
+                owner.grant(pair.source.0, &accessor);
+            }
+        }
     }
 
     fn setting(&self, search: bool) -> Setting<'_> {

@@ -115,26 +115,6 @@ fn content_that_stays_wrong_is_named() {
 }
 
 #[test]
-fn old_words_name_the_round_that_they_are_of() {
-    let report = Host::new(SMALL).fault("0>1:sm_store16=stale").qualify(ONLY);
-    only(&report, pair(0, 1), "resident");
-    let found = of(&report, pair(0, 1)).outcome.corruption().unwrap();
-    let origins: Vec<&String> = found
-        .samples
-        .iter()
-        .filter_map(|s| s.origin.as_ref())
-        .collect();
-    assert!(
-        origins
-            .iter()
-            .any(|o| o.contains("of 0->1 by resident, round")),
-        "{:?} {:?}",
-        found.detail,
-        origins
-    );
-}
-
-#[test]
 fn a_fault_and_a_hang_are_the_senders() {
     for planted in ["0>1:sm_store=sticky", "0>1:sm_store=hang"] {
         let report = Host::new(SMALL).fault(planted).qualify(ONLY);
