@@ -104,19 +104,12 @@ impl Resident {
         let text = CString::new(RESIDENT_PTX)
             .map_err(|_| KernelError::NoJit("the embedded PTX is damaged".into()))?;
         let module = driver.module_load(&text).map_err(explain)?;
+        let function = |name| driver.module_function(module, name);
         Ok(Resident {
-            exchange: driver.module_function(module, c"peerproof_resident")?,
+            exchange: function(c"peerproof_resident")?,
             context: context.clone(),
             module,
         })
-    }
-
-    /// Whether `sides` sides of an exchange fit this device at once. Two kernels of which only one can run wait for ever.
-    pub fn fits(&self, sides: u32) -> Result<bool, KernelError> {
-        self.context.bind()?;
-        let each = self.context.driver().occupancy(self.exchange, THREADS)?;
-        let all = u64::from(each.max(0) as u32) * u64::from(self.context.device().multiprocessors);
-        Ok(all >= u64::from(sides * CHANNELS))
     }
 
     /// Queues one side. `own` lies in this context's memory, `peer` in the other's; `keys` are those of what arrives here
@@ -160,6 +153,14 @@ impl Resident {
             Argument::U64(nanoseconds(terms.patience)),
         ];
         Ok(stream.launch(self.exchange, CHANNELS, THREADS, &arguments)?)
+    }
+
+    /// Whether `sides` sides of an exchange fit this device at once. Two kernels of which only one can run wait for ever.
+    pub fn fits(&self, sides: u32) -> Result<bool, KernelError> {
+        self.context.bind()?;
+        let each = self.context.driver().occupancy(self.exchange, THREADS)?;
+        let all = u64::from(each.max(0) as u32) * u64::from(self.context.device().multiprocessors);
+        Ok(all >= u64::from(sides * CHANNELS))
     }
 }
 

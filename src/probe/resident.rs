@@ -60,7 +60,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Wall time of a round on a slow link, far above what any link needs.
 const ROUND: Duration = Duration::from_millis(2);
 /// What a stream may take to end once it was told to stop.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(1);
 /// Flags count through zero in the middle of an exchange: a comparison that is not signed would hang there.
 fn epoch(rounds: u32) -> u32 {
     0u32.wrapping_sub(rounds / 2)
@@ -118,15 +118,12 @@ enum State {
 }
 
 impl<'a> Side<'a> {
-    /// In the buffers of a seat; `None` when they are too small.
+    /// In the buffers of a seat, what the peer writes all in one of them; `None` when they are too small.
     fn of(seat: &'a Seat, keys: Keys, slot: u64) -> Option<Side<'a>> {
-        let target = Target::of(
-            seat.destination.region(),
-            seat.guard(),
-            0,
-            inbox_bytes(slot),
-        )?;
-        let (flags, own) = (seat.source.region(), seat.scratch.region());
+        let (room, own) = (seat.destination.region(), seat.scratch.region());
+        let (guard, inbox) = (seat.guard(), inbox_bytes(slot));
+        let target = Target::of(room, guard, 0, inbox)?;
+        let flags = room.part(2 * guard + inbox, PAGE)?;
         Side::with(seat, &seat.stream, (target, flags, own), keys, (slot, 0))
     }
 
@@ -209,23 +206,6 @@ impl<'a> Side<'a> {
         queued.map_err(|error| SeatError::Start(error.into()))
     }
 
-    /// Waits for the kernel; once `deadline` has passed, it is told to stop.
-    fn await_end(
-        &self,
-        stop: &PinnedMemory,
-        deadline: Instant,
-        factor: u32,
-    ) -> Result<(), WaitError> {
-        while !self.stream.is_done()? {
-            if Instant::now() > deadline {
-                stop.store_u32(0, 1);
-                return self.stream.wait(GRACE * factor);
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        Ok(())
-    }
-
     fn reports(&self, rounds: u32, limit: Duration) -> Result<Vec<Report>, SeatError> {
         let bytes = self.end.reports.bytes();
         let seen = self.seat.read_back(self.end.reports, bytes, limit)?;
@@ -258,7 +238,7 @@ impl<'a> Side<'a> {
                 .min_by_key(|odd| odd.1);
             return Ok(match odd {
                 None if guard_damage == 0 => None,
-                odd => Some(self.bare(odd, guard_damage, units)),
+                odd => Some(self.bare(odd, guard_damage, (units, judged(reports)))),
             });
         };
         let plane = |nth: u64| {
@@ -296,6 +276,17 @@ impl<'a> Side<'a> {
             ),
             false => (kind, format!("{place}: {detail}")),
         };
+        let expected = words::stream(key.pack(), first, seen.len());
+        let (samples, bits) = examine::differing(
+            (&seen, &again),
+            (&expected, 0),
+            channel * terms.slot,
+            key,
+        );
+        let detail = match bits.filter(|_| kind == WrongKind::Flipped) {
+            Some(bits) => format!("{detail}: {bits}"),
+            None => detail,
+        };
         let wrong_units = units - census.counts.equal.min(units);
         let offset = examine::first_wrong(&census);
         Ok(Some(Corruption {
@@ -309,13 +300,7 @@ impl<'a> Side<'a> {
             wrong_units,
             units,
             counts: census.counts,
-            samples: examine::differing(
-                (&seen, &again),
-                (&words::stream(key.pack(), first, seen.len()), 0),
-                channel * terms.slot,
-                key,
-            )
-            .0,
+            samples,
             accessor_sees_right: None,
             source_intact: None,
             owner_views_agree: None,
@@ -323,7 +308,12 @@ impl<'a> Side<'a> {
     }
 
     /// Wrong without a wrong payload: a flag word that was never sent, or damage around the slots.
-    fn bare(&self, odd: Option<(u32, u32)>, guard_damage: u64, units: u64) -> Corruption {
+    fn bare(
+        &self,
+        odd: Option<(u32, u32)>,
+        guard_damage: u64,
+        (units, rounds): (u64, u32),
+    ) -> Corruption {
         let (kind, attempt, detail) = match odd {
             Some((flag, round)) => (
                 WrongKind::Mixed,
@@ -334,7 +324,7 @@ impl<'a> Side<'a> {
                 WrongKind::Spilled,
                 1,
                 format!(
-                    "all payloads right, but {guard_damage} guard units around them were overwritten"
+                    "no payload wrong in {rounds} rounds judged, but {guard_damage} guard units around them were overwritten"
                 ),
             ),
         };
@@ -343,7 +333,7 @@ impl<'a> Side<'a> {
             detail,
             attempt,
             wrong_attempts: 1,
-            attempts_ran: 1,
+            attempts_ran: rounds.max(1),
             first_offset: 0,
             last_offset: 0,
             wrong_units: 0,
@@ -375,6 +365,7 @@ struct Meeting<'a> {
     terms: Terms,
     limit: Duration,
     launched: Result<(), SeatError>,
+    ends: Option<[Result<(), WaitError>; 2]>,
     states: Vec<State>,
 }
 
@@ -391,6 +382,7 @@ impl<'a> Meeting<'a> {
             },
             limit: super::transfer::limit(inbox_bytes(slot(case)), setting.factor),
             launched: Ok(()),
+            ends: None,
             states: Vec::new(),
             sides,
         })
@@ -422,35 +414,57 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Waits until both kernels have ended, then reads what they report.
-    fn collect(&mut self, started: Instant, factor: u32) {
+    /// Waits until both kernels have ended.
+    fn finish(&mut self, started: Instant, factor: u32) {
         let whole = 2 * LIMIT + ROUND * self.terms.rounds + GRACE;
-        let deadline = started + whole * factor;
-        let stop = self.stop();
-        // Both first: nothing is copied while one of them may still wait.
-        let ends: Vec<Result<(), WaitError>> = self
-            .sides
-            .iter()
-            .map(|side| side.await_end(stop, deadline, factor))
-            .collect();
-        self.states = self
-            .sides
-            .iter()
-            .zip(ends)
-            .map(|(side, end)| {
-                let read = end
-                    .map_err(SeatError::from)
-                    .and_then(|()| match &self.launched {
-                        Ok(()) => side.reports(self.terms.rounds, self.limit),
-                        Err(error) => Err(error.clone()),
-                    });
-                match read {
-                    Ok(reports) => State::Ended(reports),
-                    Err(SeatError::Wait(WaitError::TimedOut(_))) => State::Hung(started.elapsed()),
-                    Err(error) => State::Failed(failure(error)),
-                }
+        self.ends = Some(self.await_both(started + whole * factor, factor));
+    }
+
+    /// Reads what the kernels report. Not while any kernel waits.
+    fn read(&mut self, started: Instant) {
+        let Some(ends) = self.ends.take() else {
+            return;
+        };
+        let (launched, terms, limit) = (&self.launched, &self.terms, self.limit);
+        let read = |side: &Side, end: Result<(), WaitError>| {
+            end?;
+            launched.clone()?;
+            side.reports(terms.rounds, limit)
+        };
+        let states = self.sides.iter().zip(ends);
+        self.states = states
+            .map(|(side, end)| match read(side, end) {
+                Ok(reports) => State::Ended(reports),
+                Err(SeatError::Wait(WaitError::TimedOut(_))) => State::Hung(started.elapsed()),
+                Err(error) => State::Failed(failure(error)),
             })
             .collect();
+    }
+
+    /// Waits for both kernels. One that still runs well after the other gave up, or after `deadline`, is told to stop; one
+    /// that does not even then hangs.
+    fn await_both(&self, deadline: Instant, factor: u32) -> [Result<(), WaitError>; 2] {
+        let mut deadline = deadline;
+        let mut one_ended = false;
+        loop {
+            let done = self.sides.each_ref().map(|side| side.stream.is_done());
+            let running = |done: &Result<bool, _>| matches!(done, Ok(false));
+            if !done.iter().any(running) {
+                break;
+            }
+            if !one_ended && !done.iter().all(running) {
+                one_ended = true;
+                deadline = deadline.min(Instant::now() + (LIMIT + GRACE) * factor);
+            }
+            if Instant::now() > deadline {
+                self.stop().store_u32(0, 1);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.sides
+            .each_ref()
+            .map(|side| side.stream.wait(GRACE * factor))
     }
 
     /// What the side `to` saw of what the other one sent, the rounds judged, and whether this process is done for.
@@ -487,39 +501,38 @@ impl<'a> Meeting<'a> {
             (State::Failed(outcome), _) => outcome.clone(),
             (State::Ended(_), Err(outcome)) => outcome,
             (State::Ended(sent), Ok(seen)) => {
-                return (self.ending(sent, seen), judged(seen), retire);
+                return (ending(sent, seen, self.terms.rounds), judged(seen), retire);
             }
         };
         (outcome, 0, retire)
     }
+}
 
-    /// What it means that payloads were right as far as they came. Of two sides that wait for each other, the one that
-    /// lacks the earlier round was let down; the other only stopped because of that.
-    fn ending(&self, sent: &[Report], seen: &[Report]) -> Outcome {
-        let waits = |report: &Report| match report.ended {
-            Ended::Done => u32::MAX,
-            _ => report.judged + 1,
+/// What it means that payloads were right as far as they came. Of two sides that wait for each other, the one that lacks
+/// the earlier round was let down; the other only stopped because of that.
+fn ending(sent: &[Report], seen: &[Report], rounds: u32) -> Outcome {
+    let waits = |report: &Report| match report.ended {
+        Ended::Done => u32::MAX,
+        _ => report.judged + 1,
+    };
+    let let_down = sent.iter().zip(seen).filter_map(|(there, here)| {
+        let by_clock = [there, here].iter().any(|r| r.ended == Ended::Never);
+        (by_clock && waits(here) <= waits(there)).then_some((waits(here), here.waited))
+    });
+    if let Some((round, waited)) = let_down.min() {
+        return Outcome::Never {
+            round,
+            rounds,
+            after_ms: waited.as_millis() as u64,
         };
-        let let_down = sent.iter().zip(seen).filter_map(|(there, here)| {
-            let by_clock = [there, here].iter().any(|r| r.ended == Ended::Never);
-            (by_clock && waits(here) <= waits(there)).then_some((waits(here), here.waited))
-        });
-        if let Some((round, waited)) = let_down.min() {
-            return Outcome::Never {
-                round,
-                rounds: self.terms.rounds,
-                after_ms: waited.as_millis() as u64,
-            };
-        }
-        if seen.iter().all(|report| report.ended == Ended::Done) {
-            return Outcome::Intact;
-        }
-        let round = seen.iter().map(waits).min().unwrap_or(0);
-        not_run(&format!(
-            "the exchange ended in round {round} of {}, for want of the other direction; right until then",
-            self.terms.rounds
-        ))
     }
+    if seen.iter().all(|report| report.ended == Ended::Done) {
+        return Outcome::Intact;
+    }
+    let round = seen.iter().map(waits).min().unwrap_or(0);
+    not_run(&format!(
+        "the exchange ended in round {round} of {rounds}, for want of the other direction; right until then"
+    ))
 }
 
 /// Bytes of one channel in a round.
@@ -590,9 +603,9 @@ pub fn run(setting: &Setting, cases: &[&Case], mut emit: impl FnMut(Answer)) {
     let launched = Instant::now();
     live.iter_mut().for_each(|meeting| meeting.launch());
     // Nothing is read back before all have ended: a copy may wait for a resident kernel of another pair.
-    let factor = setting.factor;
     live.iter_mut()
-        .for_each(|meeting| meeting.collect(launched, factor));
+        .for_each(|meeting| meeting.finish(launched, setting.factor));
+    live.iter_mut().for_each(|meeting| meeting.read(launched));
     for (pair, meeting, cases) in meetings {
         for case in cases {
             let (outcome, ran, retire) = match &meeting {
@@ -695,11 +708,92 @@ pub fn same_gpu(setting: &Setting, seat: &Seat, case: &Case) -> (Outcome, u32, b
         );
     };
     meeting.prepare();
+    let launched = Instant::now();
     meeting.launch();
-    meeting.collect(Instant::now(), setting.factor);
+    meeting.finish(launched, setting.factor);
+    meeting.read(launched);
     let [a, b] = [meeting.outcome(0), meeting.outcome(1)];
     match (a.0.is_failure(), b.0.is_intact()) {
         (false, false) => b,
         _ => a,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(ended: Ended, judged: u32) -> Report {
+        Report {
+            ended,
+            judged,
+            wrong_rounds: 0,
+            late_rounds: 0,
+            kept: None,
+            odd: None,
+            waited: Duration::from_millis(if ended == Ended::Never { 1000 } else { 1 }),
+        }
+    }
+
+    #[test]
+    fn the_side_that_lacks_the_earlier_round_was_let_down() {
+        use Ended::{Done, Never, Stopped};
+        let never = |round| Outcome::Never {
+            round,
+            rounds: 9,
+            after_ms: 1000,
+        };
+        // Here round 5 never came; there round 6 did not, because this side stopped.
+        let (here, there) = ([report(Never, 4)], [report(Stopped, 5)]);
+        assert_eq!(ending(&there, &here, 9), never(5));
+        assert!(matches!(ending(&here, &there, 9), Outcome::NotRun { .. }));
+        // The clock that ran out first may be the other one's.
+        let (here, there) = ([report(Stopped, 4)], [report(Never, 5)]);
+        assert!(matches!(
+            ending(&there, &here, 9),
+            Outcome::Never { round: 5, .. }
+        ));
+        assert!(matches!(ending(&here, &there, 9), Outcome::NotRun { .. }));
+        // Both lack the same round: both were let down.
+        let both = [report(Never, 4)];
+        assert_eq!(ending(&both, &both, 9), never(5));
+        // A channel that was merely stopped says nothing.
+        let (here, there) = (
+            [report(Never, 4), report(Stopped, 7)],
+            [report(Stopped, 5), report(Stopped, 6)],
+        );
+        assert_eq!(ending(&there, &here, 9), never(5));
+        assert!(matches!(ending(&here, &there, 9), Outcome::NotRun { .. }));
+        let done = [report(Done, 9)];
+        assert_eq!(ending(&done, &done, 9), Outcome::Intact);
+    }
+
+    #[test]
+    fn words_name_the_exchange_and_the_round() {
+        let expected = Key {
+            run: 7,
+            source: 0,
+            destination: 1,
+            mechanism: number("resident"),
+            attempt: 300,
+            role: Role::Payload,
+        };
+        let found = Key {
+            attempt: 298,
+            ..expected
+        };
+        assert_eq!(
+            integrity::origin_text(found, expected),
+            "payload of 0->1 by resident, round 298"
+        );
+    }
+
+    #[test]
+    fn flags_pass_zero_in_the_middle() {
+        for rounds in [32, 256, 4096] {
+            let start = epoch(rounds);
+            assert!(start.wrapping_add(rounds) < start);
+            assert_eq!(start.wrapping_add(rounds / 2), 0);
+        }
     }
 }

@@ -453,7 +453,13 @@ impl Supervisor<'_, '_> {
                 shared => suspects.push((case, shared)),
             }
         }
-        let alone_already = suspects.len() == 1 && round.cases.len() == 1;
+        // An exchange is both directions of its pair: with no other pair beside it, it was alone.
+        let one_exchange = round.cases.iter().all(|case| {
+            let pair = case.subject.pair().filter(|_| case.rung == Rung::Resident);
+            let first = round.cases.first().and_then(|case| case.subject.pair());
+            pair.is_some() && (pair == first || pair.map(OrderedPair::reversed) == first)
+        });
+        let alone_already = one_exchange || suspects.len() == 1 && round.cases.len() == 1;
         let ended = self.lost.take();
         self.rerun(suspects, ended.as_deref(), place, alone_already);
         if let Some(case) = round.cases.first() {
