@@ -527,6 +527,7 @@ fn report() -> Report {
         arguments: Vec::new(),
         snapshot,
         tested_gpus: Vec::new(),
+        ladder: Vec::new(),
         records: Vec::new(),
         observations: Vec::new(),
         selftest: None,
@@ -534,6 +535,7 @@ fn report() -> Report {
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
+        ladder: Vec::new(),
         verdict: Verdict {
             grading: Grading::Inconclusive,
             headline: String::new(),

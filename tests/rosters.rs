@@ -47,19 +47,29 @@ fn kebab(stems: BTreeSet<String>) -> BTreeSet<String> {
 fn a_mechanism_is_one_file_and_one_line() {
     let ids = set(mechanism::ROSTER.iter().map(|m| m.id()));
     let mut files = stems("src/probe/mechanism", ".rs");
-    // What a mechanism is given; and the operations of lower rungs over memory of another process, a row each.
-    assert!(files.remove("ends") && files.remove("across"));
-    let across =
-        |id: &String| mechanism::by_id(id).is_some_and(|m| m.place() == mechanism::Place::Ranks);
-    let (rows, own): (BTreeSet<String>, BTreeSet<String>) = ids.into_iter().partition(across);
-    assert_eq!(own, kebab(files));
-    let text = fs::read_to_string(root().join("src/probe/mechanism/across.rs")).unwrap();
-    for id in rows {
-        assert!(
-            text.contains(&format!("id: \"{id}\"")),
-            "'{id}' is not in across.rs"
-        );
+    // What a mechanism is given.
+    assert!(files.remove("ends"));
+    let texts: BTreeMap<String, String> = files
+        .into_iter()
+        .map(|stem| {
+            let path = root().join(format!("src/probe/mechanism/{stem}.rs"));
+            (stem, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    // One file each, or one for a family: the same operations over another kind of memory.
+    let mut used = BTreeSet::new();
+    for id in &ids {
+        let named = format!("\"{id}\"");
+        let named = texts.iter().filter(|(_, text)| text.contains(&named));
+        let stems: Vec<&str> = named.map(|(stem, _)| stem.as_str()).collect();
+        assert_eq!(stems.len(), 1, "{id} is named by {stems:?}");
+        used.insert(stems[0].to_string());
     }
+    assert_eq!(
+        used,
+        texts.keys().cloned().collect(),
+        "files without a mechanism"
+    );
     // The number inside words is the place in the roster and has six bits; the highest stands for no mechanism.
     assert!(mechanism::ROSTER.len() < 63);
     for (at, m) in mechanism::ROSTER.iter().enumerate() {

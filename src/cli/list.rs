@@ -3,7 +3,7 @@
 use super::{console, exit::Stop};
 use crate::{
     diagnose,
-    probe::{alone, mechanism},
+    probe::{alone, mechanism, resident},
     profile::Profiles,
 };
 
@@ -25,6 +25,9 @@ pub(super) fn run() -> Result<u8, Stop> {
                 mechanism.id(),
                 mechanism.title()
             )?;
+        }
+        for exchange in &resident::ROSTER {
+            writeln!(out, "  {:<24} rung 5  {}", exchange.id, exchange.title)?;
         }
         writeln!(
             out,

@@ -12,6 +12,7 @@ mod map;
 mod qualify;
 mod recommend;
 mod selftest;
+mod verdict;
 
 use crate::{collect, ffi::process, probe, render};
 use clap::{Parser, Subcommand};
@@ -63,7 +64,9 @@ enum Command {
     Bench(bench::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(recommend::Options),
-    /// Explain a cause: what it looks like, why, what splits it from others, the fix and its dangers.
+    /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
+    Verdict(verdict::Options),
+    /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
     /// List what peerproof knows: mechanisms, causes, engines, models.
     List,
@@ -132,6 +135,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
+        Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),

@@ -8,6 +8,8 @@ pub mod context;
 pub mod device;
 pub mod kernels;
 pub mod memory;
+pub mod pool;
+pub mod resident;
 pub mod stream;
 pub mod vmm;
 

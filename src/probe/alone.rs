@@ -3,6 +3,7 @@
 
 use super::{
     integrity::{self, Evidence},
+    resident,
     seat::{Seat, SeatError},
     transfer::{Setting, limit},
     wire::Answer,
@@ -26,12 +27,19 @@ pub const HOST_READ: &str = "host-read";
 /// Loads and stores of pinned host memory by kernels.
 pub const PINNED: &str = "pinned-host";
 
+/// Two resident kernels that exchange payload and flag on one GPU.
+pub const RESIDENT_SAME_GPU: &str = "resident-same-gpu";
+
 /// All of them with their titles, in the order in which they run.
-pub const ROSTER: [(&str, &str); 4] = [
+pub const ROSTER: [(&str, &str); 5] = [
     (MEMORY, "fill and verify of the GPU's own memory"),
     (HOST_WRITE, "copies from pinned host memory to the GPU"),
     (HOST_READ, "copies from the GPU to pinned host memory"),
     (PINNED, "kernels load and store pinned host memory"),
+    (
+        RESIDENT_SAME_GPU,
+        "two resident kernels on this GPU exchange payload and flag",
+    ),
 ];
 
 /// Number inside words: above all pair mechanisms.
@@ -169,6 +177,12 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
             None => pinned(setting, seat, case),
             Some(why) => return answer(case, why.outcome(), None, started, false),
         },
+        RESIDENT_SAME_GPU => {
+            let (outcome, ran, retire) = resident::same_gpu(setting, seat, case);
+            let mut answer = answer(case, outcome, None, started, retire);
+            answer.attempts_ran = ran;
+            return answer;
+        }
         other => {
             let outcome = Outcome::NotRun {
                 reason: format!("unknown single-GPU test '{other}'"),

@@ -1,6 +1,8 @@
 //! Which cases, of what size, in which rounds, for which budget. Pure: scales to the memory of the smallest GPU.
 
 mod budget;
+mod loaded;
+mod resident;
 mod rounds;
 mod sizes;
 
@@ -19,6 +21,8 @@ use crate::model::{
     snapshot::Snapshot,
 };
 
+/// In this order, each with workers of its own.
+const PLACES: [Place; 4] = [Place::Off, Place::On, Place::Granted, Place::Ranks];
 /// Samples of a rate.
 pub const RATE_SAMPLES: u32 = 5;
 /// Attempts of a single-GPU case.
@@ -115,7 +119,17 @@ impl Plan {
         let round = |round: &Round| {
             let longest = round.cases.iter().map(|c| {
                 let attempts = f64::from(c.attempts + if c.timed { RATE_SAMPLES } else { 0 });
-                attempts * (c.bytes as f64 / link + step)
+                match (c.load, c.rung) {
+                    // Flows of one GPU share its link.
+                    (Some(_), _) => {
+                        let shared = (round.cases.len() as u64).div_ceil(gpus.max(1));
+                        let bytes = c.bytes * u64::from(super::loaded::BURST) * shared;
+                        attempts * (bytes as f64 / link + 4.0 * step)
+                    }
+                    // A round costs latency and its payload.
+                    (None, Rung::Resident) => attempts * (c.bytes as f64 / link + 1e-5),
+                    (None, _) => attempts * (c.bytes as f64 / link + step),
+                }
             });
             longest.fold(0.0, f64::max)
         };
@@ -123,7 +137,12 @@ impl Plan {
         let soak: f64 = soaks.map(|time| time.as_secs_f64()).sum();
         let rounds = self.phases.iter().filter(|phase| phase.soak.is_none());
         let work: f64 = rounds.flat_map(|phase| &phase.rounds).map(round).sum();
-        let together = 3 * layout.span + 2 * layout.guard;
+        let flows = self.cases().filter(|case| case.load.is_some());
+        let flow = flows
+            .map(|case| super::loaded::device_bytes(case.bytes))
+            .max();
+        let ends = 2 * gpus.saturating_sub(1);
+        let together = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0);
         let ranks = self.phases.iter().any(|phase| phase.place == Place::Ranks);
         // Mapped memory of its own beside what is shared by handle; with one GPU, two processes on it.
         let span = self.rank_span.next_multiple_of(IPC_BLOCK);
@@ -186,7 +205,13 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         only.is_none_or(|only| only.contains(pair))
     };
     let mut make = Cases { next: 0 };
-    let alone = alone_cases(&mut make, &chosen, memory, (shapes.timed, layout), &wanted);
+    let alone = alone_cases(
+        &mut make,
+        &chosen,
+        (memory, budget),
+        (shapes.timed, layout),
+        &wanted,
+    );
     let rank_span = layout.span.min((memory / 16).max(shapes.timed));
     let ordered: Vec<OrderedPair> = chosen
         .iter()
@@ -200,16 +225,19 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             make.make(Subject::Pair(*pair), what, (0, 0), 1, false)
         })
         .collect();
-    let rounds: Vec<Vec<Subject>> = tournament(&chosen)
+    let disjoint: Vec<Vec<OrderedPair>> = tournament(&chosen)
         .into_iter()
         .map(|round| {
             let both = round
                 .into_iter()
                 .flat_map(|(a, b)| [OrderedPair::new(a, b), OrderedPair::new(b, a)]);
-            let both = both.flatten().filter(wanted_pair);
-            both.map(Subject::Pair).collect()
+            both.flatten().filter(wanted_pair).collect()
         })
-        .filter(|round: &Vec<Subject>| !round.is_empty())
+        .filter(|round: &Vec<OrderedPair>| !round.is_empty())
+        .collect();
+    let of_pairs: Vec<Vec<Subject>> = disjoint
+        .iter()
+        .map(|round| round.iter().copied().map(Subject::Pair).collect())
         .collect();
     // Between processes there is something to prove with one GPU, too: two of them on it.
     let between_two = match chosen.as_slice() {
@@ -218,11 +246,38 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     };
     let rounds = |place: Place| match place {
         Place::Ranks if !between_two.is_empty() => between_two.iter(),
-        _ => rounds.iter(),
+        _ => of_pairs.iter(),
     };
 
+    let shapes_of_load = loaded::shapes(&snapshot.topology, &chosen, &disjoint, &ordered, budget);
+    let under_load = |make: &mut Cases, place: Place, loads: &[loaded::Shape], attempts: u32| {
+        let roster = mechanism::ROSTER.iter().filter(|m| {
+            m.place() == place && wanted(m.id()) && super::loaded::MECHANISMS.contains(&m.id())
+        });
+        let what = (0, loaded::bytes(memory, chosen.len()));
+        let rounds: Vec<Round> = roster
+            .flat_map(|mechanism| loads.iter().map(move |shape| (mechanism, shape)))
+            .map(|(mechanism, shape)| {
+                let case = |pair: &OrderedPair| Case {
+                    load: Some(shape.load),
+                    ..make.make(
+                        Subject::Pair(*pair),
+                        (mechanism.id(), Rung::Loaded),
+                        what,
+                        attempts,
+                        false,
+                    )
+                };
+                Round {
+                    cases: shape.flows.iter().map(case).collect(),
+                }
+            })
+            .collect();
+        rounds
+    };
     let mut phases = Vec::new();
-    for place in [Place::Off, Place::On, Place::Ranks] {
+    let mut loads = Vec::new();
+    for place in PLACES {
         let here = || {
             let roster = mechanism::ROSTER.iter();
             roster.filter(move |m| m.place() == place && wanted(m.id()))
@@ -237,6 +292,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             let one = mechanism.memory() == Memory::Fabric;
             let few = if one { 1 } else { usize::MAX };
             let sizes = shapes.all.iter().filter(|s| !one || s.bytes >= PAGE);
+            let sizes = sizes.filter(|s| mechanism.takes(s.offset, s.bytes));
             for shape in sizes.filter(fits).take(few) {
                 content.extend(rounds(place).map(|subjects| {
                     Round {
@@ -256,31 +312,64 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 cases: vec![make.make(Subject::Pair(*pair), what, (0, shapes.timed), 1, true)],
             }));
         }
+        let (size, attempts) = (resident::bytes(memory), resident::rounds(budget));
+        let exchanges = super::resident::ROSTER.iter();
+        let waiting: Vec<Round> = exchanges
+            .filter(|exchange| exchange.place == place && wanted(exchange.id))
+            .flat_map(|exchange| disjoint.iter().map(move |pairs| (exchange, pairs)))
+            .map(|(exchange, pairs)| {
+                let what = (exchange.id, Rung::Resident);
+                let case = |pair: &OrderedPair| {
+                    make.make(Subject::Pair(*pair), what, (0, size), attempts, false)
+                };
+                Round {
+                    cases: pairs.iter().map(case).collect(),
+                }
+            })
+            .collect();
+        let loaded = under_load(&mut make, place, &shapes_of_load, loaded::attempts(budget));
+        let phase = |name: &str, rounds: Vec<Round>| {
+            (!rounds.is_empty()).then(|| Phase {
+                name: format!("{name}, {}", place.words()),
+                place,
+                rounds,
+                soak: None,
+            })
+        };
+        let own = [
+            ("content", content),
+            ("resident", waiting),
+            ("rates", rates),
+        ];
         phases.extend(
-            [("content", content), ("rates", rates)]
-                .into_iter()
-                .filter_map(|(name, rounds)| {
-                    (!rounds.is_empty()).then(|| Phase {
-                        name: format!("{name}, {}", place.words()),
-                        place,
-                        rounds,
-                        soak: None,
-                    })
-                }),
+            own.into_iter()
+                .filter_map(|(name, rounds)| phase(name, rounds)),
         );
+        let loaded = phase("loaded", loaded);
+        match place {
+            // No peer access to be done harm to, and these workers do not come back.
+            Place::Off => phases.extend(loaded),
+            _ => loads.extend(loaded),
+        }
     }
+    phases.append(&mut loads);
     if let Budget::Deep { soak } = budget {
         let share = phases
             .iter()
             .filter(|p| p.name.starts_with("content"))
             .count() as u32;
-        let soaks: Vec<Phase> = [Place::Off, Place::On, Place::Ranks]
+        // The shape with most flows comes last.
+        let most = shapes_of_load
+            .last()
+            .map(std::slice::from_ref)
+            .unwrap_or_default();
+        let soaks: Vec<Phase> = PLACES
             .into_iter()
             .filter_map(|place| {
                 let roster = mechanism::ROSTER.iter();
                 let here = roster.filter(|m| m.place() == place && wanted(m.id()));
                 let small = (0, (64 << 10).min(shapes.timed));
-                let rounds: Vec<Round> = here
+                let quiet: Vec<Round> = here
                     .filter(|m| m.memory() != Memory::Fabric)
                     .flat_map(|m| rounds(place).map(move |subjects| (m, subjects)))
                     .map(|(m, subjects)| Round {
@@ -288,11 +377,17 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                             .iter()
                             .map(|subject| {
                                 let what = (m.id(), m.rung());
+                                let small = match m.takes(0, small.1) {
+                                    true => small,
+                                    false => (0, PAGE),
+                                };
                                 make.make(*subject, what, small, SOAK_ATTEMPTS, false)
                             })
                             .collect(),
                     })
                     .collect();
+                let loaded = under_load(&mut make, place, most, loaded::attempts(budget));
+                let rounds = [quiet, loaded].concat();
                 (!rounds.is_empty()).then(|| Phase {
                     name: format!("soak, {}", place.words()),
                     place,
@@ -303,7 +398,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             .collect();
         phases.extend(soaks);
     }
-    let left_out = left_out(selection, ordered.len());
+    let mut left_out = left_out(selection, ordered.len());
+    left_out.extend(shapes.left_out.iter().cloned());
     Plan {
         gpus: chosen,
         layout,
@@ -339,11 +435,16 @@ fn smallest(snapshot: &Snapshot, gpus: &[u32]) -> (u64, Option<u64>) {
 fn alone_cases(
     make: &mut Cases,
     gpus: &[u32],
-    memory: u64,
+    (memory, budget): (u64, Budget),
     (big, layout): (u64, Layout),
     wanted: &impl Fn(&str) -> bool,
 ) -> Vec<Case> {
-    let pairs_chosen = mechanism::ROSTER.iter().any(|m| wanted(m.id()));
+    let exchanges = super::resident::ROSTER.iter().map(|exchange| exchange.id);
+    let pairs_chosen = mechanism::ROSTER
+        .iter()
+        .map(|m| m.id())
+        .chain(exchanges)
+        .any(wanted);
     let wanted = |id: &str| wanted(id) || pairs_chosen;
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
     let tests = [
@@ -358,6 +459,12 @@ fn alone_cases(
             let subject = Subject::Gpu(GpuIndex(*gpu));
             make.make(subject, (id, Rung::Alone), (0, bytes), attempts, false)
         }));
+    }
+    if let ([only], true) = (gpus, wanted(alone::RESIDENT_SAME_GPU)) {
+        let subject = Subject::Gpu(GpuIndex(*only));
+        let what = (alone::RESIDENT_SAME_GPU, Rung::Resident);
+        let (size, rounds) = (resident::bytes(memory), resident::rounds(budget));
+        cases.push(make.make(subject, what, (0, size), rounds, false));
     }
     cases
 }
@@ -386,13 +493,17 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
             words.push(format!("{missing} of {all} ordered pairs by --pairs"));
         }
     }
-    if selection.budget == Budget::Quick {
-        words.push("large transfers and repeated attempts, by --quick".to_string());
+    if selection.budget == Budget::Quick && gpus > 2 {
+        words.push("load other than every ordered pair at once, by --quick".to_string());
+    }
+    if gpus > loaded::MOST_TOGETHER {
+        words.push(format!(
+            "every ordered pair at once: a device has access to {} peers at most",
+            loaded::MOST_TOGETHER - 1
+        ));
     }
     if gpus > 1 {
-        words.push(
-            "rungs 5 resident, 6 reduced and 7 loaded: this version does not test them".into(),
-        );
+        words.push("rung 6 reduced: this version does not test it".to_string());
     } else {
         words.push(
             "rungs 0 to 7 need a second GPU (what rung 4 shares was tried between two processes on this one)"

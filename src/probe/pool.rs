@@ -122,8 +122,7 @@ impl<'a> Pool<'a> {
     /// Starts workers with contexts on all GPUs that are not quarantined. Ranks start when their first case comes.
     pub(super) fn open(&mut self, place: Place) -> Result<Staff, String> {
         match place {
-            Place::Off => self.open_solo(false).map(Staff::Solo),
-            Place::On => self.open_solo(true).map(Staff::Solo),
+            Place::Off | Place::On | Place::Granted => self.solo(place).map(Staff::Solo),
             Place::Ranks => Ok(Staff::Ranks(Ranks::new(self.next_generation()))),
         }
     }
@@ -144,6 +143,10 @@ impl<'a> Pool<'a> {
 
     /// One process over all GPUs, with peer access enabled everywhere or never.
     pub(super) fn open_solo(&mut self, peer_access: bool) -> Result<Ready, String> {
+        self.solo(if peer_access { Place::On } else { Place::Off })
+    }
+
+    fn solo(&mut self, place: Place) -> Result<Ready, String> {
         let generation = self.next_generation();
         let gpus = self.usable();
         let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
@@ -154,7 +157,8 @@ impl<'a> Pool<'a> {
             gpus,
             run,
             generation,
-            peer_access,
+            peer_access: place == Place::On,
+            pooled: place == Place::Granted,
             layout,
         });
         child.send(&open).map_err(|error| error.to_string())?;

@@ -126,7 +126,7 @@ impl Rank {
         }
         let own = open.gpus.iter().find(|(gpu, _)| *gpu == open.gpu);
         let own = *own.ok_or("a rank's own GPU is not among the chosen ones")?;
-        let (gpu, seat) = worker::take_seat(&system, &devices, own, open.layout)?;
+        let (gpu, seat) = worker::take_seat(&system, &devices, own, (open.layout, false))?;
         let opened = Opened {
             authenticity: system.authenticity(),
             deadline_factor: system.deadline_factor(),
@@ -222,12 +222,12 @@ impl Rank {
                 None
             }
             Task::Move => {
-                mechanism.start(&self.transfer(case, mechanism)?)?;
+                mechanism.start(&self.transfer(case, mechanism, keys)?)?;
                 None
             }
             Task::Time => Some(Done::Measured(transfer::rate(
                 mechanism,
-                &self.transfer(case, mechanism)?,
+                &self.transfer(case, mechanism, keys)?,
                 limit,
             )?)),
             Task::Look => {
@@ -243,7 +243,7 @@ impl Rank {
                 }
             }
             Task::View { from } => Some(Done::Seen(transfer::accessor_view(
-                (mechanism, &self.transfer(case, mechanism)?),
+                (mechanism, &self.transfer(case, mechanism, keys)?),
                 case,
                 keys,
                 *from,
@@ -283,7 +283,7 @@ impl Rank {
         // One kind at a time: nobody has the other kind open, as each case closes what it opened.
         self.rooms.retain(|(kind, _), _| *kind == memory);
         let kind = match memory {
-            Memory::Plain => return Err(SeatError::Layout.into()),
+            Memory::Plain | Memory::Pool => return Err(SeatError::Layout.into()),
             Memory::Ipc => {
                 let buffer = match end {
                     End::Source => &self.seat.source,
@@ -334,7 +334,7 @@ impl Rank {
     fn claims(&self, memory: Memory) -> Result<(), Stop> {
         let own = self.seat.context.device();
         let (yes, what, attribute) = match memory {
-            Memory::Plain | Memory::Ipc => return Ok(()),
+            Memory::Plain | Memory::Pool | Memory::Ipc => return Ok(()),
             _ if !own.maps_memory => (false, "virtual memory management", device::MAPS_MEMORY),
             Memory::Vmm => (
                 own.shares_descriptors,
@@ -368,7 +368,7 @@ impl Rank {
         self.claims(mechanism.memory())?;
         let context = &self.seat.context;
         let opening = match mechanism.memory() {
-            Memory::Plain => return Err(SeatError::Layout.into()),
+            Memory::Plain | Memory::Pool => return Err(SeatError::Layout.into()),
             Memory::Ipc => {
                 let handle = IpcHandle(handle()?);
                 let memory = ImportedMemory::open(context, handle, shared.bytes);
@@ -428,7 +428,12 @@ impl Rank {
     }
 
     /// The transfer as the executing rank sees it.
-    fn transfer(&self, case: &Case, mechanism: &dyn Mechanism) -> Result<Transfer<'_>, Stop> {
+    fn transfer(
+        &self,
+        case: &Case,
+        mechanism: &dyn Mechanism,
+        keys: Keys,
+    ) -> Result<Transfer<'_>, Stop> {
         let far = self.opened.get(&case.id).and_then(Opening::region);
         let far = far.ok_or(SeatError::Layout)?;
         let (from, to) = match far_end(mechanism) {
@@ -446,6 +451,8 @@ impl Rank {
             other: None,
             from,
             to,
+            first: case.offset / UNIT,
+            keys,
         })
     }
 

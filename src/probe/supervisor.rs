@@ -7,6 +7,7 @@ use super::{
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
+    resident,
     wire::{Answer, Reply, Request},
 };
 use crate::{
@@ -228,12 +229,21 @@ impl Supervisor<'_, '_> {
                         other => {
                             ended.insert(case.id);
                             let before = sums.remove(&case.id);
-                            match before {
-                                Some((case, sum)) if sum.outcome.corruption().is_some() => {
+                            match (before, other) {
+                                (Some((case, sum)), _) if sum.outcome.corruption().is_some() => {
                                     let record = self.record(case, sum.outcome.clone(), Some(sum));
                                     self.push(record);
                                 }
-                                _ => self.rerun(vec![(case, other)], None, phase.place, false),
+                                // Under load there is no second look without it.
+                                (_, Some(answer)) if case.load.is_some() => {
+                                    self.remember(&case, &answer);
+                                    let record =
+                                        self.record(case, answer.outcome.clone(), Some(answer));
+                                    self.push(record);
+                                }
+                                (_, other) => {
+                                    self.rerun(vec![(case, other)], None, phase.place, false)
+                                }
                             }
                         }
                     }
@@ -341,11 +351,18 @@ impl Supervisor<'_, '_> {
         if place == Place::Off {
             return None;
         }
+        // Both kernels store into the other's memory.
+        if resident::by_id(&case.mechanism).is_some() {
+            let both = [pair, pair.reversed()];
+            return both
+                .into_iter()
+                .find_map(|pair| self.claims.hinders(pair, place));
+        }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
             Some(Side::Destination) => pair.reversed(),
             _ => pair,
         };
-        self.claims.hinders(accessor)
+        self.claims.hinders(accessor, place)
     }
 
     /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
@@ -355,8 +372,10 @@ impl Supervisor<'_, '_> {
         failed
             .filter(|(p, _)| *p == pair || *p == pair.reversed())
             .filter_map(|(p, id)| {
-                let mechanism = mechanism::by_id(id)?;
-                (mechanism.place() != Place::Off).then_some((mechanism.rung(), *p, id))
+                let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
+                let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
+                let (rung, place) = known.or(exchange)?;
+                (place != Place::Off).then_some((rung, *p, id))
             })
             .min()
             .map(|(rung, p, id)| format!("rung {rung}: {id} failed on {p}"))
@@ -425,7 +444,10 @@ impl Supervisor<'_, '_> {
                 // these pairs was right alone.
                 Some(mut answer) if case.load.is_some() => {
                     answer.notes.push("under load".to_string());
-                    self.remember(&case, &answer);
+                    // Wrong under load is not wrong alone, which is what later cases of the pair are told by.
+                    if answer.outcome.corruption().is_none() {
+                        self.remember(&case, &answer);
+                    }
                     let mut record = self.record(case, answer.outcome.clone(), Some(answer));
                     record.alone = false;
                     self.push(record);
@@ -625,5 +647,6 @@ pub fn mechanism_ids() -> Vec<&'static str> {
         .iter()
         .map(|(id, _)| *id)
         .chain(mechanism::ROSTER.iter().map(|m| m.id()))
+        .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
         .collect()
 }

@@ -252,7 +252,7 @@ impl Supervisor<'_, '_> {
                 idle.into_values().for_each(Staff::end);
                 self.look_for_wedge(case);
             }
-            Outcome::Faulted { .. } | Outcome::Died { .. } => {
+            Outcome::Faulted { .. } | Outcome::Died { .. } | Outcome::Never { .. } => {
                 self.stopped.insert(key);
             }
             _ => {}

@@ -2,7 +2,8 @@
 
 use super::{
     examine::{self, Found, Keys, Target, Views},
-    mechanism::{self, Mechanism, Side, StartError, Transfer},
+    loaded::BURST,
+    mechanism::{self, Mechanism, Memory, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
 };
@@ -62,6 +63,8 @@ struct Lane<'a> {
     destination: &'a Seat,
     from: Region,
     target: Target,
+    /// Of the attempt under way.
+    keys: Keys,
     limit: Duration,
     started: Instant,
     ran: u32,
@@ -88,13 +91,26 @@ impl<'a> Lane<'a> {
         ) else {
             return Err(not_run("a GPU of the pair is not open in this worker"));
         };
-        let executing = if mechanism.side() == Side::Source {
-            source
-        } else {
-            destination
+        let (executing, other) = match mechanism.side() {
+            Side::Source => (source, destination),
+            Side::Destination | Side::Host => (destination, source),
         };
-        if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
+        let without = match mechanism.side() {
+            Side::Host => executing.no_kernels().or(other.no_kernels()),
+            _ => executing.no_kernels(),
+        };
+        if let (true, Some(why)) = (mechanism.needs_kernels(), without) {
             return Err(why.outcome());
+        }
+        if mechanism.memory() == Memory::Pool {
+            other.granted(executing.gpu)?;
+        }
+        if mechanism.needs_atomics() && !executing.context.advertises_atomics(&other.context) {
+            let reason = format!(
+                "the driver advertises no native atomics of GPU{} on memory of GPU{}",
+                executing.gpu, other.gpu
+            );
+            return Err(Outcome::NotApplicable { reason });
         }
         let from = source.source.region().part(case.offset, case.bytes);
         let room = destination.destination.region();
@@ -110,6 +126,7 @@ impl<'a> Lane<'a> {
             destination,
             from,
             target,
+            keys: setting.keys(pair, mechanism::number(&case.mechanism), 0),
             limit: limit(case.bytes, setting.factor),
             started: Instant::now(),
             ran: 0,
@@ -130,11 +147,46 @@ impl<'a> Lane<'a> {
             other: Some(other),
             from: self.from,
             to: self.target.to,
+            first: self.target.first,
+            keys: self.keys,
         }
     }
 
+    /// Words of an attempt that no earlier one had.
+    fn begin(&mut self, setting: &Setting) {
+        let number = mechanism::number(&self.case.mechanism);
+        let attempt = self.destination.next_attempt(self.pair.source.0, number);
+        self.keys = setting.keys(self.pair, number, attempt);
+    }
+
     fn live(&self, attempt: u32) -> bool {
-        self.ended.is_none() && attempt <= self.case.attempts
+        // A flow under load goes on for as long as the others do.
+        self.ended.is_none() && (attempt <= self.case.attempts || self.case.load.is_some())
+    }
+
+    /// Queues the transfer: once, or under load several times back to back between two events.
+    fn start(&self) -> Result<(), SeatError> {
+        let transfer = self.transfer();
+        if self.case.load.is_none() {
+            return Ok(self.mechanism.start(&transfer)?);
+        }
+        let seat = transfer.executing;
+        seat.stream.record(&seat.filled)?;
+        for _ in 0..BURST {
+            self.mechanism.start(&transfer)?;
+        }
+        Ok(seat.stream.record(&seat.emptied)?)
+    }
+
+    /// Keeps the rate of the burst that has just ended.
+    fn take_rate(&mut self) -> Result<(), SeatError> {
+        let seat = self.transfer().executing;
+        if let (Some(rate), true) = (&mut self.rate, self.case.load.is_some()) {
+            let ms = seat.filled.elapsed_ms(&seat.emptied)?;
+            let bytes = self.case.bytes as f64 * f64::from(BURST);
+            rate.samples.push(bytes / 1e6 / ms.max(1e-6));
+        }
+        Ok(())
     }
 
     /// Ends the case by an error of `stage`. A hang counts as this case's own only while its transfer was under way.
@@ -196,21 +248,7 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
     for case in cases {
         match Lane::open(setting, case) {
             Ok(lane) => lanes.push(lane),
-            Err(outcome) => emit(Answer {
-                id: case.id,
-                outcome,
-                peer_access: if setting.peer_access {
-                    PeerAccess::Both
-                } else {
-                    PeerAccess::Off
-                },
-                executor: String::new(),
-                attempts_ran: 0,
-                rate: None,
-                took_ms: 0.0,
-                notes: Vec::new(),
-                retire: false,
-            }),
+            Err(outcome) => emit(unopened(case, outcome, setting.peer_access)),
         }
     }
     let most = lanes
@@ -232,11 +270,61 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
     }
 }
 
+/// The answer to a case that could not be begun.
+pub(super) fn unopened(case: &Case, outcome: Outcome, peer_access: bool) -> Answer {
+    Answer {
+        id: case.id,
+        outcome,
+        peer_access: match peer_access {
+            true => PeerAccess::Both,
+            false => PeerAccess::Off,
+        },
+        executor: String::new(),
+        attempts_ran: 0,
+        rate: None,
+        took_ms: 0.0,
+        notes: Vec::new(),
+        retire: false,
+    }
+}
+
+/// One flow of several at once: attempt after attempt for as long as `more` says, which is told how many were judged and
+/// whether there will be another. `method` says how its rate is to be read.
+pub(super) fn flow(
+    setting: &Setting,
+    case: &Case,
+    method: &str,
+    mut more: impl FnMut(u32, bool) -> bool,
+) -> Answer {
+    let mut lane = match Lane::open(setting, case) {
+        Ok(lane) => lane,
+        Err(outcome) => {
+            more(0, true);
+            return unopened(case, outcome, setting.peer_access);
+        }
+    };
+    lane.rate = Some(Measurement {
+        samples: Vec::new(),
+        unit: Unit::GbPerS,
+        warmup: 0,
+        method: method.to_string(),
+        caveats: Vec::new(),
+    });
+    let mut attempt = 0;
+    while more(attempt, lane.ended.is_some()) {
+        attempt += 1;
+        step(setting, std::slice::from_mut(&mut lane), attempt);
+    }
+    lane.rate = lane.rate.filter(|rate| !rate.samples.is_empty());
+    lane.answer(setting.peer_access)
+}
+
 /// One attempt of all live lanes.
 fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     // Owners poison, sources fill; then all of them must be done before the first byte crosses.
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        lane.begin(setting);
+        let keys = lane.keys;
         let prepared = lane
             .target
             .poison(lane.destination, keys, lane.limit)
@@ -262,13 +350,17 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.mechanism.start(&lane.transfer()) {
-            lane.fail(error.into(), true);
+        if let Err(error) = lane.start() {
+            lane.fail(error, true);
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.transfer().executing.stream.wait(lane.limit) {
-            lane.fail(error.into(), true);
+        let waited = lane.transfer().executing.stream.wait(lane.limit);
+        if let Err(error) = waited
+            .map_err(SeatError::from)
+            .and_then(|()| lane.take_rate())
+        {
+            lane.fail(error, true);
         }
     }
     // A GPU whose stream hangs answers nobody: do not spend a limit on each of its other lanes.
@@ -291,8 +383,7 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else {
             continue;
         };
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
-        match look(setting, lane, keys) {
+        match look(setting, lane) {
             Ok(None) => lane.ran += 1,
             Ok(Some(mut corruption)) => {
                 lane.ran += 1;
@@ -310,7 +401,8 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The owner looks; when it is wrong, everybody else is asked.
-fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>, SeatError> {
+fn look(setting: &Setting, lane: &Lane) -> Result<Option<Corruption>, SeatError> {
+    let keys = lane.keys;
     let found = Found::look(lane.destination, lane.target, keys, lane.limit)?;
     if found.is_right() {
         return Ok(None);
@@ -333,7 +425,7 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
         .verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
     views.source_intact = Some(source.wrong == 0);
     if setting.search {
-        views.found_in = search_others(setting, lane, keys)?;
+        views.found_in = search_others(setting, lane)?;
     }
     let corruption = examine::conclude(
         lane.destination,
@@ -373,7 +465,7 @@ pub(super) fn accessor_view(
 /// Writes guard words over the destination buffers of the other GPUs, so that lost words stand out there.
 fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        let keys = lane.keys;
         for seat in others(setting, lane) {
             let whole = seat.destination.region();
             let limit = limit(whole.bytes(), setting.factor);
@@ -389,11 +481,11 @@ fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The GPU whose destination buffer holds words of this transfer, if one does, wherever in it they lie.
-fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
+fn search_others(setting: &Setting, lane: &Lane) -> Result<Option<u32>, SeatError> {
     for seat in others(setting, lane) {
         let whole = seat.destination.region();
         let limit = limit(whole.bytes(), setting.factor);
-        if holds_words(seat, whole, lane.case, keys, limit)? {
+        if holds_words(seat, whole, lane.case, lane.keys, limit)? {
             return Ok(Some(seat.gpu));
         }
     }
@@ -416,13 +508,14 @@ pub(super) fn holds_words(
     if census.counts.equal + census.counts.displaced > 0 {
         return Ok(true);
     }
-    // Less than a unit names nothing.
-    let part = whole.part(changed.first * UNIT, UNIT);
-    let Some(part) = part.filter(|_| case.bytes < UNIT) else {
+    // A transfer without a whole unit names nothing.
+    let part = whole.part(changed.first * UNIT, 2 * UNIT);
+    let Some(part) = part.filter(|_| case.bytes < 2 * UNIT) else {
         return Ok(false);
     };
-    let seen = seat.read_back(part, UNIT, limit)?;
-    let sent = words::stream(keys.payload.pack(), case.offset / UNIT, case.bytes as usize);
+    let seen = seat.read_back(part, 2 * UNIT, limit)?;
+    let (first, skew) = (case.offset / UNIT, case.offset % UNIT);
+    let sent = words::part(keys.payload.pack(), first, skew, case.bytes as usize);
     Ok(seen.windows(sent.len()).any(|window| window == sent))
 }
 
@@ -440,18 +533,15 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
     if !lane.mechanism.timed() {
         return Ok(());
     }
-    let keys = setting.keys(
-        lane.pair,
-        mechanism::number(&lane.case.mechanism),
-        lane.case.attempts + 1,
-    );
+    lane.begin(setting);
+    let keys = lane.keys;
     lane.target.poison(lane.destination, keys, lane.limit)?;
     lane.source
         .fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
     lane.source.stream.wait(lane.limit)?;
     lane.destination.stream.wait(lane.limit)?;
     lane.rate = Some(rate(lane.mechanism, &lane.transfer(), lane.limit)?);
-    if let Some(mut corruption) = look(setting, lane, keys)? {
+    if let Some(mut corruption) = look(setting, lane)? {
         corruption.attempt = lane.case.attempts + 1;
         lane.corruption.get_or_insert(corruption);
     }

@@ -58,6 +58,8 @@ pub struct Open {
     pub generation: u8,
     /// Enable peer access between all pairs (true), or never (false).
     pub peer_access: bool,
+    /// Buffers in stream-ordered pools that every peer with advertised access is granted access to.
+    pub pooled: bool,
     /// Buffers of each GPU.
     pub layout: Layout,
 }

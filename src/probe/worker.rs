@@ -2,7 +2,7 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench,
+    alone, bench, loaded, resident,
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     gpu::{Context, Device, PinnedMemory, System, context::PeerChange},
     model::{
-        case::{Case, Subject},
+        case::{Case, Rung, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
         pci::PciAddress,
@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{
     io::{BufRead, Write},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -43,13 +43,17 @@ pub(super) fn take_seat(
     system: &System,
     devices: &[Device],
     (gpu, pci): (u32, PciAddress),
-    layout: Layout,
+    (layout, pooled): (Layout, bool),
 ) -> Result<(OpenedGpu, Seat), String> {
     let started = Instant::now();
     let device = find(devices, pci)?;
     let name = |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
     let context = Context::new(system.driver(), device).map_err(name)?;
-    let seat = Seat::open(gpu, &context, layout).map_err(name)?;
+    let seat = match pooled {
+        true => Seat::open_pooled(gpu, &context, layout),
+        false => Seat::open(gpu, &context, layout),
+    };
+    let seat = seat.map_err(name)?;
     let opened = OpenedGpu {
         gpu,
         name: device.name.clone(),
@@ -65,6 +69,8 @@ struct Worker {
     open: Open,
     system: System,
     seats: Vec<Seat>,
+    /// Seats of flows under load.
+    flows: Mutex<loaded::Flows>,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
     per_request: bool,
 }
@@ -116,15 +122,17 @@ impl Worker {
         let mut gpus = Vec::new();
         let mut seats = Vec::new();
         for (gpu, pci) in &open.gpus {
-            let (opened, seat) = take_seat(&system, &devices, (*gpu, *pci), open.layout)?;
+            let (opened, seat) =
+                take_seat(&system, &devices, (*gpu, *pci), (open.layout, open.pooled))?;
             gpus.push(opened);
             seats.push(seat);
         }
         let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
-        let worker = Worker {
+        let mut worker = Worker {
             open,
             system,
             seats,
+            flows: Mutex::default(),
             per_request,
         };
         let pairs: Vec<OrderedPair> = worker.pairs();
@@ -154,6 +162,9 @@ impl Worker {
                     "peer access {pair} is not provably off: {why} ({code})"
                 ));
             }
+        }
+        if worker.open.pooled {
+            worker.grant(&advertised);
         }
         let opened = Opened {
             authenticity: worker.system.authenticity(),
@@ -233,6 +244,22 @@ impl Worker {
             }
         }
         Ok(refused)
+    }
+
+    /// Grants each pool to the GPUs that may reach it by what is advertised; what comes of it is kept by the seats.
+    fn grant(&mut self, advertised: &[(OrderedPair, Advertised)]) {
+        for (pair, _) in advertised.iter().filter(|(_, a)| a.can_access) {
+            let Some(accessor) = self.seat(pair.source).map(|seat| seat.context.clone()) else {
+                continue;
+            };
+            let owner = self
+                .seats
+                .iter_mut()
+                .find(|seat| seat.gpu == pair.destination.0);
+            if let Some(owner) = owner {
+                owner.grant(pair.source.0, &accessor);
+            }
+        }
     }
 
     fn setting(&self, search: bool) -> Setting<'_> {
@@ -329,7 +356,21 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        transfer::run(setting, &pairs, emit);
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        let (flows, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.into_iter().partition(|case| case.load.is_some());
+        if !flows.is_empty() {
+            let mut open = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            loaded::run(setting, &mut open, &flows, emit);
+        }
+        if !waiting.is_empty() {
+            resident::run(setting, &waiting, emit);
+        }
+        if !pairs.is_empty() {
+            let pairs: Vec<Case> = pairs.into_iter().cloned().collect();
+            transfer::run(setting, &pairs, emit);
+        }
         if self.per_request {
             for pair in wanted {
                 if let (Some(source), Some(destination)) =

@@ -5,8 +5,11 @@
 //! what a word already says.
 
 pub mod bench;
+pub mod check;
 mod evidence;
 pub mod json;
+pub mod launch;
+mod loaded;
 pub mod map;
 mod matrix;
 mod outcomes;
@@ -15,5 +18,6 @@ pub mod recommend;
 pub mod selftest;
 pub mod terminal;
 mod tree;
+pub mod verdict_file;
 
 pub use page::{Options, clean};

@@ -17,3 +17,4 @@ mod recommend;
 mod refusals;
 mod scenarios;
 mod selftest;
+mod writers_window;

@@ -2,7 +2,10 @@
 //! seat is there only when it lives in this process.
 
 use super::StartError;
-use crate::{gpu::Region, probe::seat::Seat};
+use crate::{
+    gpu::Region,
+    probe::{examine::Keys, seat::Seat},
+};
 
 /// One transfer.
 pub struct Transfer<'a> {
@@ -12,8 +15,12 @@ pub struct Transfer<'a> {
     pub other: Option<&'a Seat>,
     /// What is sent.
     pub from: Region,
-    /// Where it must arrive, of equal length.
+    /// Where it must arrive, of equal length, at the same byte of a unit.
     pub to: Region,
+    /// Index of the unit that holds the first byte.
+    pub first: u64,
+    /// What is sent, and what the owner wrote to the target before.
+    pub keys: Keys,
 }
 
 impl Transfer<'_> {

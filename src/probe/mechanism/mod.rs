@@ -11,24 +11,36 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 mod across;
+mod atomics;
 mod bounce;
 mod ce_pull;
 mod ce_push;
 mod ends;
+mod host_exchange;
+mod pooled;
 mod sm_load;
 mod sm_store;
+mod sm_store4;
 mod staged;
 
 pub use ends::Transfer;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 14] = [
+pub const ROSTER: [&dyn Mechanism; 22] = [
     &bounce::Bounce,
     &staged::Staged,
+    &host_exchange::HostExchange,
     &ce_push::CePush,
     &ce_pull::CePull,
+    &pooled::CE_PUSH,
+    &pooled::CE_PULL,
     &sm_load::SmLoad,
     &sm_store::SmStore,
+    &sm_store4::SmStore4,
+    &atomics::Atomics,
+    &atomics::Contended,
+    &pooled::SM_LOAD,
+    &pooled::SM_STORE,
     &across::IPC_CE_PUSH,
     &across::IPC_CE_PULL,
     &across::IPC_SM_LOAD,
@@ -38,6 +50,9 @@ pub const ROSTER: [&dyn Mechanism; 14] = [
     &across::VMM_SM_STORE,
     &across::FABRIC_SM_STORE,
 ];
+
+/// Most bytes of a transfer whose every word is a transaction of its own.
+const FINE: u64 = 1 << 20;
 
 /// Which end's engine moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +74,9 @@ pub enum Place {
     Off,
     /// One process over all GPUs with peer access enabled both ways.
     On,
+    /// One process over all GPUs that never enabled peer access, its buffers in stream-ordered pools that each peer was
+    /// granted access to.
+    Granted,
     /// One process per GPU, as engines run: memory of others is opened by handle.
     Ranks,
 }
@@ -69,6 +87,7 @@ impl Place {
         match self {
             Place::Off => "staged",
             Place::On => "peer access",
+            Place::Granted => "granted pools",
             Place::Ranks => "across processes",
         }
     }
@@ -79,6 +98,8 @@ impl Place {
 pub enum Memory {
     /// cuMemAlloc, in one process with both contexts.
     Plain,
+    /// A stream-ordered pool of this process, whose memory is granted to the accessor.
+    Pool,
     /// cuMemAlloc of another process, opened by its CUDA IPC handle.
     Ipc,
     /// cuMemCreate of another process, its handle a file descriptor that came over a Unix socket.
@@ -94,7 +115,7 @@ impl Memory {
             (Memory::Plain, true) => PeerAccess::Both,
             (Memory::Plain, false) => PeerAccess::Off,
             (Memory::Ipc, _) => PeerAccess::Imported,
-            (Memory::Vmm | Memory::Fabric, _) => PeerAccess::Granted,
+            (Memory::Pool | Memory::Vmm | Memory::Fabric, _) => PeerAccess::Granted,
         }
     }
 }
@@ -135,6 +156,14 @@ pub trait Mechanism: Sync {
     }
     /// Whether it needs kernels on the executing GPU.
     fn needs_kernels(&self) -> bool;
+    /// Whether it issues atomics on the other end's memory: never where the driver does not advertise them as native.
+    fn needs_atomics(&self) -> bool {
+        false
+    }
+    /// Whether it can move `bytes` bytes from byte `offset` of a buffer on, in reasonable time.
+    fn takes(&self, _offset: u64, _bytes: u64) -> bool {
+        true
+    }
     /// Whether its rate is taken: events of one stream can time it, and the number tells something of its own.
     fn timed(&self) -> bool {
         true

@@ -1,6 +1,7 @@
 //! The scenario of this process, read once, and the page that all processes of one run share: the modelled clock, the
 //! counts of faults, memory in use, and link counters.
 use crate::MAX_GPUS;
+use crate::flows::{Activity, Flows, reset};
 use crate::scenario::{Fault, Kind, Mechanism, Scenario, Via};
 use crate::topology::Topology;
 use std::os::fd::AsRawFd;
@@ -22,6 +23,8 @@ pub struct ProcessSlot {
     pub contexts: AtomicU32,
     /// Transfers under way, counted only where some fault asks for load.
     pub flying: AtomicU32,
+    /// What it says of its transfers.
+    pub activity: Activity,
     /// Bytes of device memory on each GPU.
     pub used: [AtomicU64; MAX_GPUS],
 }
@@ -37,6 +40,8 @@ pub struct Shared {
     fault_strikes: [AtomicU64; FAULTS],
     /// Bytes sent and received over NVLink by each GPU.
     pub nvlink_bytes: [[AtomicU64; 2]; MAX_GPUS],
+    /// Transfers of all processes.
+    pub flows: Flows,
     /// Processes.
     pub processes: [ProcessSlot; PROCESSES],
 }
@@ -173,6 +178,7 @@ impl World {
             if taken {
                 slot.contexts.store(0, Ordering::SeqCst);
                 slot.flying.store(0, Ordering::SeqCst);
+                reset(&slot.activity);
                 slot.used.iter().for_each(|u| u.store(0, Ordering::SeqCst));
             }
             taken

@@ -115,6 +115,8 @@ fn fill(
         limit: route.limit,
         at_least_ns: 0,
         slow: 1.0,
+        posted: (gpu != stream.gpu).then(|| topology.root_of(gpu)),
+        crosses: gpu != stream.gpu,
     };
     let run = Box::new(move |_: &Arc<Op>| {
         // SAFETY: the range was checked and `place` keeps its mapping alive.
@@ -258,7 +260,8 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if bytes == 0 { return Ok(()); }
-        (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
+        Place::device(driver, to, bytes as u64)?;
+        Place::device(driver, from, bytes as u64)?;
         enqueue(stream, to, from, bytes, None)
     }
     /// Device to device, done on return where two devices are involved, ordered by the null stream always.

@@ -147,6 +147,7 @@ impl View {
         armed.iter().filter_map(move |a| {
             let fault = &self.driver.world.faults[a.fault];
             let here = allocation.physical_at(addr) >= fault.min_offset
+                && fault.part.contains(&(addr - allocation.base))
                 && allocation.size >= fault.min_bytes
                 && (a.sizes.0..=a.sizes.1).contains(&len);
             (here && *a.asked.strikes.get_or_init(|| self.ask(a.fault))).then_some((a, &fault.kind))
@@ -235,6 +236,7 @@ impl View {
         let (mut bytes, mut limit, mut slow) =
             (HashMap::<usize, f64>::new(), f64::INFINITY, 1.0_f64);
         let (mut total, mut alone) = (0.0_f64, instructions);
+        let (mut posted, mut crosses) = (None, false);
         for window in &self.windows {
             let (read, written) = (
                 window.read.load(Ordering::Relaxed) as f64,
@@ -268,6 +270,10 @@ impl View {
                         amount as u64,
                     );
                 }
+                crosses |= window.remote();
+                if let (Some(p), true) = (window.peer, outwards) {
+                    posted = Some(world.topology.root_of(p));
+                }
                 total += amount;
                 alone = alone.max(amount / route.limit.max(1e-9));
                 for link in route.links {
@@ -299,6 +305,8 @@ impl View {
             limit,
             at_least_ns: self.last_timer.load(Ordering::SeqCst).saturating_sub(start),
             slow,
+            posted,
+            crosses,
         }
     }
 }

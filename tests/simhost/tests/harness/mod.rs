@@ -238,6 +238,49 @@ WAIT:
   st.volatile.global.u32 [%rd3], %r2;
   ret;
 }
+.visible .entry copy4(.param .u64 to, .param .u64 from) {
+  .reg .b32 %r<3>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+  ld.global.u32 %r2, [%rd5];
+  st.global.u32 [%rd4], %r2;
+  ret;
+}
+.visible .entry copy16(.param .u64 to, .param .u64 from) {
+  .reg .b32 %r<6>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 16;
+  add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+  ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd5];
+  st.global.v4.u32 [%rd4], {%r2, %r3, %r4, %r5};
+  ret;
+}
+.visible .entry wait_for(.param .u64 flag, .param .u64 stop, .param .u64 limit, .param .u64 out) {
+  .reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [flag]; ld.param.u64 %rd2, [stop]; ld.param.u64 %rd3, [limit]; ld.param.u64 %rd4, [out];
+  mov.u64 %rd5, %globaltimer;
+LOOP:
+  mov.u32 %r2, 1;
+  ld.acquire.sys.global.u32 %r1, [%rd1];
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra DONE;
+  mov.u32 %r2, 2;
+  ld.mmio.relaxed.sys.global.u32 %r3, [%rd2];
+  setp.ne.u32 %p2, %r3, 0;
+  @%p2 bra DONE;
+  nanosleep.u32 100;
+  mov.u32 %r2, 3;
+  mov.u64 %rd6, %globaltimer;
+  sub.s64 %rd7, %rd6, %rd5;
+  setp.lt.u64 %p3, %rd7, %rd3;
+  @%p3 bra LOOP;
+DONE:
+  st.global.u32 [%rd4], %r2;
+  ret;
+}
 .visible .entry add_one(.param .u64 at) {
   .reg .b32 %r<3>; .reg .b64 %rd<2>;
   ld.param.u64 %rd1, [at];
