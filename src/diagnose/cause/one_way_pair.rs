@@ -10,6 +10,7 @@ use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
 };
+use std::collections::BTreeSet;
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "one-way-pair",
@@ -36,6 +37,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .filter(|p| e.peer_passes().contains(&p.reversed()))
         // Some mechanisms right in this direction: then it is not the direction.
         .filter(|p| !e.peer_cases(*p).any(|r| r.outcome.is_intact()))
+        .filter(|p| tells(e, *p))
         .collect();
     let offered: Vec<OrderedPair> = OrderedPair::all(e.snapshot.gpus.len() as u32)
         .filter(|p| {
@@ -86,6 +88,13 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         findings.push(finding);
     }
     findings
+}
+
+/// One mechanism that hung says little of a direction; wrong data does, and so do two mechanisms.
+fn tells(e: &Evidence, pair: OrderedPair) -> bool {
+    let failing = || e.peer_cases(pair).filter(|r| r.outcome.is_failure());
+    let mechanisms: BTreeSet<&str> = failing().map(|r| r.case.mechanism.as_str()).collect();
+    mechanisms.len() > 1 || failing().any(|r| r.outcome.corruption().is_some())
 }
 
 fn one_way(e: &Evidence, wrong: Vec<OrderedPair>) -> Finding {
