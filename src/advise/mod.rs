@@ -2,6 +2,7 @@
 //! variables, each with its reason and its basis. Pure. Rules of engines are data (`profile`); what is here is how
 //! evidence weighs on them: a failed pair switches every peer path off, and what was not proven is not built upon.
 
+mod admission;
 mod caveats;
 mod choose;
 mod conditions;
@@ -21,10 +22,11 @@ mod worth;
 
 use crate::profile::{Switch, SwitchKind};
 
+pub use admission::{Admitted, admitted};
 pub use choose::recommend;
 pub use p2p_cache::{CacheError, p2p_cache};
 pub use request::{AdviseError, ReductionTime, Request};
-pub use sizing::{Admitted, admitted, vllm_largest_capture};
+pub use sizing::vllm_largest_capture;
 pub use workspace::{pcie_ipc_workspace_bytes, trtllm_fusion_workspace_bytes};
 
 /// A switch in words: "unset NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE=1", "--enforce-eager", "no --enable-symm-mem".

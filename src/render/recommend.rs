@@ -360,7 +360,7 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
             &sizing.admits,
         )?;
         if let Some(own) = &sizing.engine_admits {
-            page.labelled(Tone::Faint, "  engine by itself  ", Tone::Plain, own)?;
+            page.labelled(Tone::Faint, "  its own admits    ", Tone::Plain, own)?;
         }
         let rows: Vec<String> = sizing.tune_rows.iter().map(u64::to_string).collect();
         page.labelled(

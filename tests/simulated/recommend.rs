@@ -115,7 +115,12 @@ const QUESTION: [&str; 8] = [
 ];
 
 fn report_of(host: &Host, folder: &Path) -> (Report, String) {
-    let report = host.qualify(&["--mechanism", "bounce,staged,ce-push,sm-load,sm-store"]);
+    let report = host.qualify(&[
+        "--gpus",
+        "0,1",
+        "--mechanism",
+        "bounce,staged,ce-push,sm-load,sm-store",
+    ]);
     let path = folder.join("report.json");
     save(&report, &path);
     (report, path.to_str().unwrap().to_string())

@@ -1,8 +1,10 @@
 //! An existing launch, read from what people paste (a command, a script, variables, a compose or Kubernetes fragment), and
 //! held against the traps that the profiles know.
 
+mod containers;
 mod document;
 mod read;
+mod script;
 mod shell;
 mod sizes;
 #[cfg(test)]

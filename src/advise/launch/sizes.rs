@@ -3,11 +3,7 @@
 
 use super::{read::Invocation, traps::Facts};
 use crate::{
-    advise::{
-        request::Shape,
-        sizing::{admitted, grouped},
-        workspace::PCIE_IPC_WORLDS,
-    },
+    advise::{admission::admitted, request::Shape, sizing::grouped, workspace::PCIE_IPC_WORLDS},
     model::{
         finding::{Severity, Sizing},
         launch::LaunchProblem,

@@ -140,7 +140,7 @@ pub fn check(
     }
     if !host_traps.is_empty() {
         answer.not_judged.push(format!(
-            "{} depend on the host, which did not show enough: --from REPORT tells it",
+            "{} not judged without more of the host: --from REPORT tells it",
             host_traps.join(", ")
         ));
     }
