@@ -534,6 +534,7 @@ fn report() -> Report {
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
+        ladder: Vec::new(),
         verdict: Verdict {
             grading: Grading::Inconclusive,
             headline: String::new(),

@@ -7,11 +7,12 @@ use crate::{
     gpu::kernels,
     model::{
         case::Record,
+        ladder::Step,
         pair::GpuIndex,
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{plan, supervisor},
+    probe::{mechanism, plan, supervisor},
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -90,6 +91,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         took_ms: started.elapsed().as_secs_f64() * 1e3,
         arguments: std::env::args().skip(1).collect(),
         tested_gpus: plan.gpus.clone(),
+        ladder: ladder(),
         records: results.records,
         observations: results.observations,
         selftest: results.selftest,
@@ -219,6 +221,17 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
     ));
 }
 
+/// The mechanisms that make up the rungs in this version.
+fn ladder() -> Vec<Step> {
+    let roster = mechanism::ROSTER.iter();
+    roster
+        .map(|m| Step {
+            mechanism: m.id().to_string(),
+            rung: m.rung(),
+        })
+        .collect()
+}
+
 /// The stronger of two marks: nothing clears one.
 fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     match (one, other) {
@@ -274,6 +287,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         took_ms: 0.0,
         arguments: head.arguments,
         tested_gpus: head.tested_gpus,
+        // What was planned is not known: rungs are judged by what the journal shows.
+        ladder: Vec::new(),
         records: journal.records,
         observations: Vec::new(),
         selftest: None,
@@ -307,12 +322,11 @@ fn nothing_yet() -> Verdict {
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
-    let evidence = diagnose::Evidence {
-        snapshot: &report.snapshot,
-        records: &report.records,
-        observations: &report.observations,
-    };
-    let coverage = diagnose::coverage(&report.records, left_out);
+    let evidence =
+        diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
+            .with_ladder(&report.ladder);
+    let mut coverage = diagnose::coverage(&report.records, left_out);
+    coverage.budget = report.coverage.budget.take();
     let findings = diagnose::findings(&evidence);
     let consumers = diagnose::consumers(&evidence, &group);
     let verdict = diagnose::verdict(
@@ -323,10 +337,7 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
         &consumers,
     );
     let recommendations = super::recommend::for_report(&evidence, &consumers, &group);
-    report.coverage = Coverage {
-        budget: report.coverage.budget.take(),
-        ..coverage
-    };
+    report.coverage = coverage;
     report.findings = findings;
     report.consumers = consumers;
     report.verdict = verdict;

@@ -225,7 +225,10 @@ fn around(
             Some(reach) => {
                 let (units, farthest) = spilled.unwrap_or((0, 0));
                 let farther = reach.abs() > farthest.abs();
-                spilled = Some((units + wrong.wrong, if farther { reach } else { farthest }));
+                spilled = Some((
+                    units + wrong.wrong,
+                    if farther { reach } else { farthest },
+                ));
             }
             None => damage += wrong.wrong,
         }
@@ -245,14 +248,16 @@ fn short(
     if target.to.whole_units().1.bytes() > 0 || bytes < TELLING {
         return Ok(None);
     }
-    let (start, end) = (
-        census.bytes_of(wrong.first).0,
-        census.bytes_of(wrong.last).1,
-    );
+    let (start, end) = (census.bytes_of(wrong.first).0, census.bytes_of(wrong.last).1);
     let length = (end - start).min(SAMPLE_BYTES);
     let part = band.part(start, length).ok_or(SeatError::Layout)?;
     let seen = seat.read_back(part, length, limit)?;
-    let sent = words::part(keys.payload.pack(), target.first, target.to.skew(), bytes);
+    let sent = words::part(
+        keys.payload.pack(),
+        target.first,
+        target.to.skew(),
+        bytes,
+    );
     let at = seen.windows(bytes).position(|window| window == sent);
     // Region by region the same number line: where in the destination buffer it lies, less where it belongs.
     let place = |region: Region| region.address().raw() as i64;
@@ -287,16 +292,26 @@ fn samples(
         bytes as usize,
     );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
-    let bytes = (seen.as_slice(), again.as_slice(), accessor);
-    Ok(differing(bytes, &expected, (skew, offset), keys.payload))
+    let (mut samples, flips) = differing(
+        (&seen, &again),
+        (&expected, skew),
+        offset,
+        keys.payload,
+    );
+    for sample in &mut samples {
+        let at = (sample.offset - offset) as usize;
+        let end = at + sample.owner.len() / 2;
+        sample.accessor = accessor.get(at..end).map(hex);
+    }
+    Ok((samples, flips))
 }
 
-/// Up to [`SAMPLES`] pieces in which what the owner read differs from `expected`, and which bits differ; `again` is what it
-/// read later, `accessor` what the accessor did. The bytes begin at byte `skew` of a unit and at `offset` of the target.
+/// Up to [`SAMPLES`] units in which what the owner read differs from `expected`, which starts at a byte of a unit; `again`
+/// is what it read later. The bytes begin at `offset` of the target. And which bits differ, in words.
 pub(super) fn differing(
-    (seen, again, accessor): (&[u8], &[u8], &[u8]),
-    expected: &[u8],
-    (skew, offset): (u64, u64),
+    (seen, again): (&[u8], &[u8]),
+    (expected, skew): (&[u8], u64),
+    offset: u64,
     payload: Key,
 ) -> (Vec<Sample>, Option<String>) {
     let (mut rows, mut flips, mut at) = (Vec::new(), Flips::default(), 0);
@@ -319,7 +334,7 @@ pub(super) fn differing(
             offset: offset + here.start as u64,
             expected: hex(want),
             owner: hex(own),
-            accessor: accessor.get(here.clone()).map(hex),
+            accessor: None,
             reread: again.get(here).map(hex),
             origin,
         });

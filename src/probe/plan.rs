@@ -352,6 +352,10 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                             .iter()
                             .map(|pair| {
                                 let what = (m.id(), m.rung());
+                                let small = match m.takes(0, small.1) {
+                                    true => small,
+                                    false => (0, PAGE),
+                                };
                                 make.make(Subject::Pair(*pair), what, small, SOAK_ATTEMPTS, false)
                             })
                             .collect(),

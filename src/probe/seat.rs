@@ -84,8 +84,11 @@ pub struct Seat {
     layout: Layout,
     pooled: Option<Pooled>,
     /// Attempts that this GPU was the destination of, by source and mechanism.
-    attempts: Mutex<BTreeMap<(u32, u8), u32>>,
+    attempts: Attempts,
 }
+
+/// Counted by source and mechanism; one count for all seats of a GPU.
+type Attempts = Arc<Mutex<BTreeMap<(u32, u8), u32>>>;
 
 impl Seat {
     /// Makes context, buffers and kernels on the device of `context`. A device without kernels is still a seat.
@@ -121,20 +124,20 @@ impl Seat {
                 reason: other.to_string(),
             }),
         };
-        Seat::with(gpu, context, layout, kernels, pooled)
+        Seat::with(gpu, context, layout, (kernels, pooled, Attempts::default()))
     }
 
     /// Another seat on the same GPU, for one flow of several: buffers and stream of its own, the same kernels.
     pub fn beside(&self, layout: Layout) -> Result<Seat, DriverError> {
-        Seat::with(self.gpu, &self.context, layout, self.kernels.clone(), None)
+        let shared = (self.kernels.clone(), None, self.attempts.clone());
+        Seat::with(self.gpu, &self.context, layout, shared)
     }
 
     fn with(
         gpu: u32,
         context: &Arc<Context>,
         layout: Layout,
-        kernels: Result<Arc<Kernels>, NoKernels>,
-        pooled: Option<Pooled>,
+        (kernels, pooled, attempts): (Result<Arc<Kernels>, NoKernels>, Option<Pooled>, Attempts),
     ) -> Result<Seat, DriverError> {
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
@@ -163,7 +166,7 @@ impl Seat {
             resident: OnceLock::new(),
             layout,
             pooled,
-            attempts: Mutex::default(),
+            attempts,
         })
     }
 

@@ -5,8 +5,10 @@
 //! what a word already says.
 
 pub mod bench;
+pub mod check;
 mod evidence;
 pub mod json;
+pub mod launch;
 pub mod map;
 mod matrix;
 mod outcomes;

@@ -17,3 +17,4 @@ mod refusals;
 mod resident;
 mod scenarios;
 mod selftest;
+mod writers_window;

@@ -22,7 +22,7 @@ FAULT is SRC>DST:MECHANISM=KIND[:WHEN][:name=value]..., for example `2>5:ce_push
   kinds       zeroed ones dropped mirrored stale misrouted[:to=N] spilled[:bytes=N] shifted[:bytes=N]
               flipped[:mask=N:every=N] partial[:keep=N:hole=N] slow[:factor=N] hang sticky[:code=N] death refusal[:code=N]
               late[:us=N] (a flag overtakes the stores before it) lost_flag; these two are of sm_store and host_store
-  when        always once at=N nth=N after=N random=P[:seed=N], and min_offset=N min_bytes=N
+  when        always once at=N nth=N after=N random=P[:seed=N], and min_offset=N min_bytes=N from=N until=N
               load=N (only while N other transfers of the run are under way; every transfer then takes 10 ms at least)
 After the run, standard error has one line for each fault: `simhost: fault FAULT struck N times`.";
 

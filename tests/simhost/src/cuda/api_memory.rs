@@ -260,7 +260,8 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if bytes == 0 { return Ok(()); }
-        (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
+        Place::device(driver, to, bytes as u64)?;
+        Place::device(driver, from, bytes as u64)?;
         enqueue(stream, to, from, bytes, None)
     }
     /// Device to device, done on return where two devices are involved, ordered by the null stream always.

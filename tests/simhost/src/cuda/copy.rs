@@ -10,6 +10,7 @@ use crate::scenario::{Kind, Mechanism, Via};
 use crate::topology::{Engine as Carrier, Route};
 use crate::world::Flight;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,12 @@ impl Place {
             .as_ref()
             .map_or(0, |a| a.physical_at(self.addr))
     }
+    /// The part of `len` bytes from here that lies in this range of the allocation.
+    fn part(&self, range: &Range<u64>, len: usize) -> Range<usize> {
+        let at = self.allocation.as_ref().map_or(0, |a| self.addr - a.base);
+        let clamp = |end: u64| (end.saturating_sub(at) as usize).min(len);
+        clamp(range.start)..clamp(range.end)
+    }
     fn limit(&self) -> u64 {
         self.allocation
             .as_ref()
@@ -75,6 +82,8 @@ struct Plan {
     /// GPU whose copy engine works.
     executor: usize,
     kinds: Vec<Kind>,
+    /// The bytes that they are about.
+    part: Range<usize>,
     /// Faults that are asked while it runs, because they want load.
     wait_for_load: Vec<usize>,
     work: Work,
@@ -162,6 +171,7 @@ pub(crate) fn submit(
         }
     };
     let (mut kinds, mut wait_for_load) = (Vec::new(), Vec::new());
+    let mut part = 0..len;
     if let Some(mechanism) = mechanism {
         for (i, fault) in driver
             .world
@@ -172,8 +182,18 @@ pub(crate) fn submit(
             } else {
                 &source
             };
-            let here =
-                place.physical() + len as u64 > fault.min_offset && len as u64 >= fault.min_bytes;
+            let remote = if destination.gpu() == Some(context.gpu) {
+                &source
+            } else {
+                &destination
+            };
+            let hit = remote.part(&fault.part, len);
+            let here = place.physical() + len as u64 > fault.min_offset
+                && len as u64 >= fault.min_bytes
+                && !hit.is_empty();
+            if here && hit.len() < len {
+                part = hit;
+            }
             if here && fault.load > 0 {
                 wait_for_load.push(i);
             } else if here && driver.world.strikes(i) {
@@ -214,6 +234,7 @@ pub(crate) fn submit(
         len,
         executor: context.gpu,
         kinds,
+        part,
         wait_for_load,
         work: work.clone(),
         remember,
@@ -317,7 +338,17 @@ impl Plan {
             before = carried.insert(pair, data.clone());
         }
         // Pieces to write: where and what.
-        let mut pieces: Vec<(u64, Vec<u8>)> = vec![(to, data)];
+        let part = self.part.clone();
+        let sound = [
+            (to, data[..part.start].to_vec()),
+            (to + part.end as u64, data[part.end..].to_vec()),
+        ];
+        let (to, len) = (to + part.start as u64, part.len());
+        let of = |old: &Vec<u8>| {
+            let old = old.get(part.start..).unwrap_or_default();
+            old[..len.min(old.len())].to_vec()
+        };
+        let mut pieces: Vec<(u64, Vec<u8>)> = vec![(to, data[part.clone()].to_vec())];
         for kind in &self.kinds {
             match kind {
                 Kind::Zeroed => pieces.iter_mut().for_each(|(_, d)| d.fill(0)),
@@ -337,17 +368,11 @@ impl Plan {
                 }
                 Kind::Stale => {
                     pieces.clear();
-                    if let Some(mut old) = before.clone() {
-                        old.truncate(self.len);
-                        pieces.push((to, old));
-                    }
+                    pieces.extend(before.as_ref().map(|old| (to, of(old))));
                 }
                 Kind::Misrouted { to: None } => {
                     pieces.clear();
-                    if let Some(mut bytes) = other.clone() {
-                        bytes.truncate(self.len);
-                        pieces.push((to, bytes));
-                    }
+                    pieces.extend(other.as_ref().map(|bytes| (to, of(bytes))));
                 }
                 Kind::Misrouted { to: Some(gpu) } => {
                     let all = driver.memory.snapshot();
@@ -365,8 +390,8 @@ impl Plan {
                     };
                 }
                 Kind::Spilled { bytes } => {
-                    let room = (self.destination.limit() - (to + self.len as u64)) as usize;
-                    let more = (*bytes).min(room).min(self.len);
+                    let room = (self.destination.limit() - (to + len as u64)) as usize;
+                    let more = (*bytes).min(room).min(len);
                     if let Some((_, d)) = pieces.first_mut() {
                         d.extend_from_within(..more);
                     }
@@ -404,7 +429,7 @@ impl Plan {
                 Kind::Sticky { code } => return Err(*code),
             }
         }
-        for (at, d) in pieces {
+        for (at, d) in sound.into_iter().chain(pieces) {
             // SAFETY: every piece lies in the checked destination, in room left in its allocation, or in a whole
             // allocation that the registry holds.
             unsafe { std::ptr::copy(d.as_ptr(), at as *mut u8, d.len()) };

@@ -147,6 +147,7 @@ impl View {
         armed.iter().filter_map(move |a| {
             let fault = &self.driver.world.faults[a.fault];
             let here = allocation.physical_at(addr) >= fault.min_offset
+                && fault.part.contains(&(addr - allocation.base))
                 && allocation.size >= fault.min_bytes
                 && (a.sizes.0..=a.sizes.1).contains(&len);
             (here && *a.asked.strikes.get_or_init(|| self.ask(a.fault))).then_some((a, &fault.kind))

@@ -210,6 +210,9 @@ pub struct Fault {
     pub when: Occurrence,
     /// Only at or past this offset of device memory.
     pub min_offset: u64,
+    /// Only these bytes of the allocation that is not the executor's own (of the destination, where nobody reaches over):
+    /// of a transfer only the part that lies in them.
+    pub part: std::ops::Range<u64>,
     /// Only for transfers of at least so many bytes.
     pub min_bytes: u64,
     /// Only while at least so many other transfers of the run are under way.

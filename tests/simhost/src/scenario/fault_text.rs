@@ -70,6 +70,7 @@ impl FromStr for Fault {
         let mut mechanisms =
             mechanisms(name).ok_or_else(|| bad(&format!("no mechanism `{name}`")))?;
         let (mut when, mut min_offset, mut min_bytes, mut load) = (Occurrence::Always, 0, 0, 0);
+        let mut part = 0..u64::MAX;
         let mut seed = 1;
         let mut numbers: Vec<(&str, f64)> = Vec::new();
         for word in words {
@@ -98,6 +99,8 @@ impl FromStr for Fault {
                 }
                 "load" => load = number()? as u32,
                 "min_offset" => min_offset = number()? as u64,
+                "from" => part.start = number()? as u64,
+                "until" => part.end = number()? as u64,
                 "min_bytes" => min_bytes = number()? as u64,
                 "bytes" | "mask" | "every" | "factor" | "code" | "keep" | "hole" | "to" | "us" => {
                     numbers.push((key, number()?))
@@ -204,6 +207,7 @@ impl FromStr for Fault {
             kind,
             when,
             min_offset,
+            part,
             min_bytes,
             load,
         })
