@@ -259,12 +259,7 @@ impl Kernels {
     }
 
     /// The same with stores of 4 bytes.
-    pub fn copy_store4(
-        &self,
-        stream: &Stream,
-        to: Region,
-        from: Region,
-    ) -> Result<(), KernelError> {
+    pub fn copy_store4(&self, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
         self.copy(self.copy_store4, stream, (to, from), 4)
     }
 

@@ -175,12 +175,7 @@ pub fn count_rim(
     let mut origin = |key: Key| {
         let key = key.pack();
         let unit = at;
-        census.origins.push(Origin {
-            unit,
-            skew,
-            key,
-            index,
-        });
+        census.origins.push(Origin { unit, skew, key, index });
     };
     let stale = |named: u64| {
         (named ^ key.pack()) & Key::RUN_MASK != 0 || (named ^ key.pack()) & Key::TRANSFER_MASK == 0

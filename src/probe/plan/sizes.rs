@@ -179,10 +179,7 @@ mod tests {
         assert!(far.left_out.iter().any(|text| text.contains("beyond BAR1")));
         let unknown = Shapes::of(80 << 30, None, Budget::Default);
         let texts = unknown.left_out;
-        assert!(
-            texts.iter().any(|text| text.contains("not known")),
-            "{texts:?}"
-        );
+        assert!(texts.iter().any(|text| text.contains("not known")), "{texts:?}");
     }
 
     #[test]
@@ -191,10 +188,7 @@ mod tests {
             for bar1 in [1 << 20, 8 << 20, 256 << 20, 64u64 << 30] {
                 for budget in [Budget::Quick, Budget::Default] {
                     let shapes = shapes(memory, bar1, budget);
-                    assert!(
-                        3 * shapes.span() <= memory / 2,
-                        "{memory} {bar1} {budget:?}"
-                    );
+                    assert!(3 * shapes.span() <= memory / 2, "{memory} {bar1} {budget:?}");
                     assert!(shapes.all.iter().all(|s| s.bytes > 0 && s.attempts > 0));
                     let whole = budget == Budget::Default && memory >= 8 << 30;
                     let within = bar1 <= 256 << 20 || bar1 >= memory;
