@@ -198,6 +198,7 @@ fn join(roots: &Roots, sources: Sources) -> Snapshot {
     snapshot.bridges = pci.bridges;
     snapshot.nics = pci.nics;
     snapshot.nvswitches = pci.nvswitches;
+    snapshot.host_bridges = pci.host_bridges;
     name_far_ends(&mut snapshot);
     fill_packages(&mut snapshot);
     compare_with_hwloc(&snapshot, &hwloc, &mut disagreements);
@@ -302,6 +303,9 @@ fn join_driver(kernel: Driver, nvml: Driver, disagreements: &mut Vec<Disagreemen
         version: first_known(nvml.version, kernel.version),
         flavour: kernel.flavour,
         params: kernel.params,
+        peermem: kernel.peermem,
+        hmm_disabled: kernel.hmm_disabled,
+        imex_channels: kernel.imex_channels,
         ..nvml
     }
 }
@@ -407,6 +411,8 @@ fn join_gpu(
         cpu_affinity: kernel.cpu_affinity,
         p2p_clique: kernel.p2p_clique,
         aer: kernel.aer,
+        ats: kernel.ats,
+        bar1_sizes: kernel.bar1_sizes,
         package: match hung {
             Some(hung) => match hung.package {
                 Some(package) => Reading::Known(package),

@@ -3,8 +3,9 @@
 
 use super::{live::Roots, nvml, sysfs};
 use crate::model::{
+    pci::PciAddress,
     reading::{Absence, Reading},
-    snapshot::{GpuObservation, Observation, Snapshot},
+    snapshot::{BridgeObservation, GpuObservation, Observation, Snapshot},
 };
 use nvml_wrapper::Nvml;
 use std::{path::PathBuf, thread};
@@ -21,6 +22,7 @@ pub struct Observer {
     session: Result<Nvml, Absence>,
     roots: Roots,
     targets: Vec<Target>,
+    bridges: Vec<(PciAddress, PathBuf)>,
 }
 
 impl std::fmt::Debug for Observer {
@@ -48,10 +50,21 @@ impl Observer {
                 }),
             })
             .collect();
+        let above = |bridge: PciAddress| {
+            let chains = snapshot.gpus.iter().filter_map(|g| g.bridge_chain.known());
+            chains.flatten().any(|b| *b == bridge)
+        };
+        let bridges = snapshot
+            .bridges
+            .iter()
+            .filter(|b| b.aer.known().is_some() && above(b.pci))
+            .map(|b| (b.pci, base.join(b.pci.to_string())))
+            .collect();
         Observer {
             session,
             roots,
             targets,
+            bridges,
         }
     }
 
@@ -72,9 +85,14 @@ impl Observer {
                 })
                 .collect()
         });
+        let bridges = self.bridges.iter().filter_map(|(pci, folder)| {
+            let aer = sysfs::read_aer(folder).ok()?;
+            Some(BridgeObservation { pci: *pci, aer })
+        });
         Observation {
             moment: moment.to_string(),
             gpus,
+            bridges: bridges.collect(),
         }
     }
 

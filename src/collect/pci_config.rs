@@ -16,6 +16,8 @@ const CAP_VENDOR: u8 = 0x09;
 const CAP_EXPRESS: u8 = 0x10;
 /// Extended capability id of Access Control Services.
 const EXT_CAP_ACS: u16 = 0x000d;
+/// Extended capability id of Address Translation Services.
+const EXT_CAP_ATS: u16 = 0x000f;
 /// Where extended configuration space begins.
 const EXTENDED_BASE: u16 = 0x100;
 /// Extended capabilities are dword aligned in 0x100 to 0xfff and at least two dwords long: no list is longer.
@@ -147,13 +149,48 @@ impl ConfigSpace {
     }
 
     fn find_acs(&self) -> Result<AcsControl, Absence> {
+        let Some(at) = self.find_extended(EXT_CAP_ACS)? else {
+            return Ok(AcsControl {
+                capability: 0,
+                control: 0,
+            });
+        };
+        let [c0, c1, w0, w1] = self.inside(at, 4)?;
+        Ok(AcsControl {
+            capability: u16::from_le_bytes([c0, c1]),
+            control: u16::from_le_bytes([w0, w1]),
+        })
+    }
+
+    /// Whether the function asks for address translations itself (ATS control, bit 15); `Known(None)` without the
+    /// capability.
+    pub fn ats(&self) -> Reading<Option<bool>> {
+        let found = self.find_extended(EXT_CAP_ATS);
+        as_reading(found.and_then(|at| {
+            let Some(at) = at else {
+                return Ok(None);
+            };
+            let [_, high] = self.inside(at, 6)?;
+            Ok(Some(high & 0x80 != 0))
+        }))
+    }
+
+    /// Bytes of the capability at `at`.
+    fn inside<const N: usize>(&self, at: u16, offset: u16) -> Result<[u8; N], Absence> {
+        self.bytes(at + offset)?.ok_or_else(|| {
+            Absence::Unparsed(format!("{}: capability at {at:#x} is cut off", self.what))
+        })
+    }
+
+    /// Where an extended capability lies; `None` when extended space can be read and does not hold it.
+    fn find_extended(&self, wanted: u16) -> Result<Option<u16>, Absence> {
         self.readable()?;
         let mut at = EXTENDED_BASE;
         for _ in 0..EXTENDED_STEPS {
             let Some(header) = self.bytes::<4>(at)? else {
                 if at == EXTENDED_BASE {
                     // 256 bytes only: a conventional device, or a machine without access to extended space. The port
-                    // may well have ACS, so this is not "none".
+                    // may well have the capability, so this is not "none".
                     return Err(Absence::NotSupported(format!(
                         "{}: no extended configuration space visible",
                         self.what
@@ -168,27 +205,15 @@ impl ConfigSpace {
             if header == 0 || header == u32::MAX {
                 break;
             }
-            if header & 0xffff == u32::from(EXT_CAP_ACS) {
-                let Some([c0, c1, w0, w1]) = self.bytes::<4>(at + 4)? else {
-                    return Err(Absence::Unparsed(format!(
-                        "{}: ACS capability at {at:#x} is cut off",
-                        self.what
-                    )));
-                };
-                return Ok(AcsControl {
-                    capability: u16::from_le_bytes([c0, c1]),
-                    control: u16::from_le_bytes([w0, w1]),
-                });
+            if header & 0xffff == u32::from(wanted) {
+                return Ok(Some(at));
             }
             at = (header >> 20) as u16 & 0xffc;
             if at < EXTENDED_BASE {
                 break;
             }
         }
-        Ok(AcsControl {
-            capability: 0,
-            control: 0,
-        })
+        Ok(None)
     }
 
     /// GPUDirect P2P clique that a hypervisor wrote into a vendor capability: length 8, "P2P", clique in bits 6:3 of
@@ -257,6 +282,24 @@ mod tests {
     }
 
     #[test]
+    fn address_translation_services_are_on_off_or_not_there() {
+        let mut bytes = port_with_acs();
+        let (_none, space_without) = space(&bytes);
+        assert_eq!(space_without.ats(), Reading::Known(None));
+        bytes[0x148] = 0x0f;
+        let (_off, space_off) = space(&bytes);
+        assert_eq!(space_off.ats(), Reading::Known(Some(false)));
+        bytes[0x14f] = 0x80;
+        let (_on, space_on) = space(&bytes);
+        assert_eq!(space_on.ats(), Reading::Known(Some(true)));
+        let (_short, space_short) = space(&bytes[..64]);
+        assert!(matches!(
+            space_short.ats(),
+            Reading::Absent(Absence::NoPermission(_))
+        ));
+    }
+
+    #[test]
     fn sixty_four_bytes_are_a_missing_permission_not_off() {
         let (_folder, space) = space(&port_with_acs()[..64]);
         for absence in [
@@ -319,7 +362,7 @@ mod tests {
         #[test]
         fn no_content_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let (_folder, space) = space(&bytes);
-            let _ = (space.acs(), space.port(), space.p2p_clique());
+            let _ = (space.acs(), space.ats(), space.port(), space.p2p_clique());
         }
     }
 }

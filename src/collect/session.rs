@@ -122,6 +122,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
                 let nothing = Observation {
                     moment: moment.clone(),
                     gpus: Vec::new(),
+                    bridges: Vec::new(),
                 };
                 let seen = observer
                     .as_ref()

@@ -12,7 +12,7 @@ use super::{
 use crate::model::{
     pci::{PciAddress, PciIdentity, PcieLink, VENDOR_NVIDIA},
     reading::{Absence, Reading},
-    snapshot::{AerCounters, Bridge, BridgePort, Gpu, IommuGroup, Nic},
+    snapshot::{AerCounters, Bridge, BridgePort, Gpu, HostBridge, IommuGroup, Nic},
 };
 use std::{
     collections::BTreeMap,
@@ -44,6 +44,8 @@ pub struct PciView {
     pub nics: Vec<Nic>,
     /// NVIDIA functions of class 0680.
     pub nvswitches: Vec<PciAddress>,
+    /// Host bridges that are PCI functions themselves.
+    pub host_bridges: Vec<HostBridge>,
     /// Functions listed in all.
     pub functions: usize,
     /// Adapters left out because they are virtual functions of another one.
@@ -282,12 +284,16 @@ pub fn read(roots: &Roots) -> Result<PciView, Absence> {
             continue;
         };
         let class = class >> 8;
-        if !matches!(class, 0x0200 | 0x0207 | 0x0300 | 0x0302 | 0x0680) {
+        if !matches!(class, 0x0200 | 0x0207 | 0x0300 | 0x0302 | 0x0600 | 0x0680) {
             continue;
         }
         let Ok(identity) = function.identity() else {
             continue;
         };
+        if class == 0x0600 {
+            view.host_bridges.push(HostBridge { pci, identity });
+            continue;
+        }
         let place = function.place();
         let kept = if identity.is_nvidia_gpu() {
             let found = read_gpu(&function, identity, &place);
@@ -353,6 +359,13 @@ fn read_gpu(
             Err(absence) => Reading::Absent(absence.clone()),
         },
         aer: reading(read_aer(&function.folder)),
+        ats: match &config {
+            Ok(config) => config.ats(),
+            Err(absence) => Reading::Absent(absence.clone()),
+        },
+        bar1_sizes: reading(read_parsed(&function.at("resource1_resize"), |text| {
+            u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+        })),
         ..Gpu::default()
     };
     let bound_to = fs::read_link(function.at("driver"))
@@ -378,6 +391,8 @@ pub fn unlisted(why: &Absence) -> Gpu {
         cpu_affinity: no(why),
         p2p_clique: no(why),
         aer: no(why),
+        ats: no(why),
+        bar1_sizes: no(why),
         ..Gpu::default()
     }
 }

@@ -152,6 +152,18 @@ pub fn read_host(roots: &Roots) -> Host {
         seccomp: reading(read_parsed(&roots.path("proc/self/status"), |t| {
             field(t, "Seccomp:")?.parse().ok()
         })),
+        shm_free_bytes: shm_free_bytes(roots),
+        capabilities: reading(read_parsed(&roots.path("proc/self/status"), |t| {
+            u64::from_str_radix(field(t, "CapEff:")?, 16).ok()
+        })),
+        numa_balancing: reading(read_parsed(
+            &roots.path("proc/sys/kernel/numa_balancing"),
+            |t| t.parse().ok(),
+        )),
+        wsl: reading(
+            read_text(&roots.path("proc/sys/kernel/osrelease"))
+                .map(|release| release.to_ascii_lowercase().contains("microsoft")),
+        ),
         ..Host::default()
     };
     match roots.root {
@@ -282,7 +294,9 @@ fn iommu_classes(roots: &Roots) -> Reading<Vec<String>> {
 /// Container kind by its marks. The marks can be missing in a container, so `Known(None)` means "none seen".
 fn container(roots: &Roots) -> Reading<Option<String>> {
     let version = read_text(&roots.path("proc/version"));
-    if version.as_ref().is_ok_and(|v| v.contains("gVisor")) {
+    // gVisor's kernel gives itself away by name or by the one build date that every release carries.
+    let gvisor = |v: &String| v.contains("gVisor") || v.contains("Sun Jan 10 15:06:54 PST 2016");
+    if version.as_ref().is_ok_and(gvisor) {
         return Reading::Known(Some("gvisor".to_string()));
     }
     for (mark, kind) in [(".dockerenv", "docker"), ("run/.containerenv", "podman")] {
@@ -334,6 +348,17 @@ fn shm_bytes(roots: &Roots) -> Reading<u64> {
     }))
 }
 
+/// Free part of /dev/shm; a recorded host does not carry it.
+fn shm_free_bytes(roots: &Roots) -> Reading<u64> {
+    if roots.root.is_some() {
+        return Reading::default();
+    }
+    match nix::sys::statvfs::statvfs("/dev/shm") {
+        Ok(fs) => Reading::Known(fs.blocks_available().saturating_mul(fs.fragment_size())),
+        Err(errno) => Reading::Absent(Absence::Failed(format!("statvfs /dev/shm: {errno}"))),
+    }
+}
+
 /// Soft limit of "Max locked memory" in /proc/self/limits; `u64::MAX` = unlimited.
 fn memlock(text: &str) -> Option<u64> {
     match field(text, "Max locked memory")?
@@ -380,7 +405,43 @@ pub fn read_driver(roots: &Roots) -> Driver {
             .to_string()
         })),
         params: reading(read_text(&roots.path("proc/driver/nvidia/params")).map(|t| params(&t))),
+        peermem: module_loaded(roots, "nvidia_peermem"),
+        hmm_disabled: reading(read_parsed(
+            &roots.path("sys/module/nvidia_uvm/parameters/uvm_disable_hmm"),
+            |text| match text {
+                "Y" | "1" => Some(true),
+                "N" | "0" => Some(false),
+                _ => None,
+            },
+        )),
+        imex_channels: imex_channels(roots),
         ..Driver::default()
+    }
+}
+
+/// Whether /sys/module has a module; without /sys nobody knows.
+fn module_loaded(roots: &Roots, name: &str) -> Reading<bool> {
+    let modules = roots.path("sys/module");
+    if !modules.is_dir() {
+        return Reading::Absent(Absence::SourceMissing(modules.display().to_string()));
+    }
+    Reading::Known(modules.join(name).is_dir())
+}
+
+/// Channels for memory shared between hosts of one NVLink domain; a driver without IMEX makes no such folder.
+fn imex_channels(roots: &Roots) -> Reading<u32> {
+    let folder = roots.path("dev/nvidia-caps-imex-channels");
+    match fs::read_dir(&folder) {
+        Ok(listing) => Reading::Known(listing.flatten().count() as u32),
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && roots.path("dev").is_dir() =>
+        {
+            Reading::Known(0)
+        }
+        Err(error) => Reading::Absent(super::sysfs::absence_of(
+            &error,
+            &folder.display().to_string(),
+        )),
     }
 }
 

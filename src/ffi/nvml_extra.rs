@@ -151,6 +151,24 @@ pub fn confidential_computing(nvml: &Nvml) -> Result<bool, NvmlError> {
     Ok(state.ccFeature == sys::NVML_CC_SYSTEM_FEATURE_ENABLED)
 }
 
+/// Multi-GPU mode of confidential computing, as NVML numbers it: 0 none, 1 protected PCIe, 2 NVLE.
+///
+/// # Errors
+/// NVML's own error; `FailedToLoadSymbol` below R550.
+pub fn confidential_multi_gpu(nvml: &Nvml) -> Result<u32, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlSystemGetConfComputeSettings.as_ref())?;
+    let mut settings = sys::nvmlSystemConfComputeSettings_v1_t {
+        version: size_of::<sys::nvmlSystemConfComputeSettings_v1_t>() as u32 | 1 << 24,
+        environment: 0,
+        ccFeature: 0,
+        devToolsMode: 0,
+        multiGpuMode: 0,
+    };
+    // SAFETY: NVML is initialised as long as `nvml` lives, and `settings` is the struct that `version` names.
+    nvml_try(unsafe { call(&mut settings) })?;
+    Ok(settings.multiGpuMode)
+}
+
 /// Remapped rows of GPUs with row remapping (Ampere data centre parts and later).
 ///
 /// # Errors

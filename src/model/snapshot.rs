@@ -70,6 +70,30 @@ pub struct Snapshot {
     pub sources: Vec<SourceNote>,
     /// Environment variables that steer CUDA, NCCL or visibility, as the operator had them.
     pub environment: Vec<(String, String)>,
+    /// Host bridges that show themselves as PCI functions. In a guest they tell the virtual chipset.
+    #[serde(default)]
+    pub host_bridges: Vec<HostBridge>,
+    /// Lines of logs of NCCL and engines that the operator handed over, in order. A live run has none.
+    #[serde(default)]
+    pub application_log: Vec<LogLine>,
+}
+
+/// A host bridge (PCI class 0600).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostBridge {
+    /// Its address.
+    pub pci: PciAddress,
+    /// Vendor, device and class.
+    pub identity: PciIdentity,
+}
+
+/// A line of an application's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogLine {
+    /// File and line number: "nccl.log:118".
+    pub source: String,
+    /// The line.
+    pub text: String,
 }
 
 /// A source that was asked.
@@ -120,6 +144,18 @@ pub struct Host {
     pub ptrace_scope: Reading<u32>,
     /// Seccomp mode of this process: 0, 1, 2.
     pub seccomp: Reading<u32>,
+    /// Bytes of /dev/shm that are free: segments of crashed jobs stay in it.
+    #[serde(default)]
+    pub shm_free_bytes: Reading<u64>,
+    /// Effective capabilities of this process (CapEff of /proc/self/status), as a mask.
+    #[serde(default)]
+    pub capabilities: Reading<u64>,
+    /// kernel.numa_balancing: 0 off, 1 on, 2 memory tiering.
+    #[serde(default)]
+    pub numa_balancing: Reading<u32>,
+    /// Whether the kernel is that of the Windows Subsystem for Linux.
+    #[serde(default)]
+    pub wsl: Reading<bool>,
     /// Lines of the kernel log that speak of GPUs, IOMMU faults or PCIe errors, in order. Silence proves nothing.
     pub kernel_log: Reading<Vec<String>>,
 }
@@ -139,6 +175,18 @@ pub struct Driver {
     pub params: Reading<Vec<(String, String)>>,
     /// Confidential computing on.
     pub confidential_computing: Reading<bool>,
+    /// Multi-GPU mode of confidential computing: "none", "protected_pcie", "nvle".
+    #[serde(default)]
+    pub confidential_multi_gpu: Reading<String>,
+    /// Whether nvidia_peermem is loaded.
+    #[serde(default)]
+    pub peermem: Reading<bool>,
+    /// Whether nvidia_uvm was told to leave HMM off (uvm_disable_hmm).
+    #[serde(default)]
+    pub hmm_disabled: Reading<bool>,
+    /// IMEX channels in /dev/nvidia-caps-imex-channels; 0 also when the folder does not exist.
+    #[serde(default)]
+    pub imex_channels: Reading<u32>,
 }
 
 /// One GPU. Keys are `pci` and `uuid`.
@@ -209,6 +257,12 @@ pub struct Gpu {
     pub aer: Reading<AerCounters>,
     /// GPU utilisation in percent.
     pub utilization_percent: Reading<u32>,
+    /// Address translation services of the function: on or off; `Known(None)` without the capability. Root only.
+    #[serde(default)]
+    pub ats: Reading<Option<bool>>,
+    /// Sizes that BAR1 can take, as resource1_resize shows them: bit n stands for 2^n MiB. Root only.
+    #[serde(default)]
+    pub bar1_sizes: Reading<u64>,
 }
 
 /// Rows remapped by the GPU's memory controller.
@@ -463,6 +517,8 @@ impl Snapshot {
             topology: Topology::default(),
             sources: Vec::new(),
             environment: Vec::new(),
+            host_bridges: Vec::new(),
+            application_log: Vec::new(),
         }
     }
 
@@ -484,6 +540,18 @@ pub struct Observation {
     pub moment: String,
     /// One per GPU, in GPU order.
     pub gpus: Vec<GpuObservation>,
+    /// AER counters of the bridges above the GPUs, where they could be read.
+    #[serde(default)]
+    pub bridges: Vec<BridgeObservation>,
+}
+
+/// Counters of one bridge at one moment. A bad riser is often counted by the port above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BridgeObservation {
+    /// Its address.
+    pub pci: PciAddress,
+    /// AER counters.
+    pub aer: AerCounters,
 }
 
 /// Counters of one GPU at one moment.
