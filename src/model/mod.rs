@@ -9,4 +9,5 @@ pub mod pci;
 pub mod reading;
 pub mod report;
 pub mod snapshot;
+pub mod ticket;
 pub mod topology;

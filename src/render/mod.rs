@@ -5,6 +5,7 @@
 //! what a word already says.
 
 pub mod bench;
+pub mod diagnose;
 mod evidence;
 pub mod json;
 pub mod map;
