@@ -56,8 +56,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let base = report
         .as_ref()
         .map(|(name, r)| (name.clone(), r.snapshot.clone()));
-    let pasted =
-        import::read_all(&texts, base).map_err(|error| Stop::usage(error.to_string()))?;
+    let pasted = import::read_all(&texts, base).map_err(|error| Stop::usage(error.to_string()))?;
     let (ticket, snapshot) = (pasted.ticket, pasted.snapshot);
     if report.is_none() && ticket.inputs.is_empty() && ticket.remarks.is_empty() {
         let first = ticket.unread.first().map_or_else(

@@ -29,8 +29,8 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
             .filter(|f| f.judgement == Judgement::Indicted)
             .map(conclusion),
     );
-    let (suspects, mut cleared, open) = if measured {
-        (Vec::new(), Vec::new(), Vec::new())
+    let (suspects, mut cleared) = if measured {
+        (Vec::new(), Vec::new())
     } else {
         supposed(snapshot, ticket, &real)
     };
@@ -41,8 +41,15 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
                 .cloned(),
         );
     }
-    let unknown = unknown(evidence, &open, measured);
-    let (next, next_because) = next(evidence, ticket, &conclusions, &suspects, &unknown, &verdict);
+    let unknown = unknown(evidence, measured);
+    let (next, next_because) = next(
+        evidence,
+        ticket,
+        &conclusions,
+        &suspects,
+        &unknown,
+        &verdict,
+    );
     let verdict = verdict.unwrap_or_else(|| Verdict {
         grading: grade(&real, ticket),
         headline: headline(evidence, ticket, &conclusions, &suspects),
@@ -96,7 +103,13 @@ fn main_remark(ticket: &Ticket) -> Option<&Remark> {
         .remarks
         .iter()
         .filter(|r| r.kind != RemarkKind::NcclWarning)
-        .min_by_key(|r| (!r.kind.suspects_peers() && r.kind != RemarkKind::GpuLost, r.kind, r.by_person))
+        .min_by_key(|r| {
+            (
+                !r.kind.suspects_peers() && r.kind != RemarkKind::GpuLost,
+                r.kind,
+                r.by_person,
+            )
+        })
 }
 
 fn headline(
@@ -135,7 +148,9 @@ fn headline(
             "no symptom is reported; if copies between GPUs are wrong here, suspect first: {}",
             first.title
         ),
-        _ => "no symptom is reported, and nothing that was read speaks against this host".to_string(),
+        _ => {
+            "no symptom is reported, and nothing that was read speaks against this host".to_string()
+        }
     }
 }
 
@@ -145,7 +160,7 @@ fn supposed(
     snapshot: &Snapshot,
     ticket: &Ticket,
     real: &[Finding],
-) -> (Vec<Finding>, Vec<Finding>, Vec<Finding>) {
+) -> (Vec<Finding>, Vec<Finding>) {
     let evidence = suppose_all(snapshot, &[]);
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
     let pairs: Vec<OrderedPair> = OrderedPair::all(count)
@@ -153,7 +168,7 @@ fn supposed(
         .filter(|p| !matches!(evidence.claim(*p), PeerClaim::Refused(_)))
         .collect();
     if pairs.is_empty() {
-        return (Vec::new(), Vec::new(), Vec::new());
+        return (Vec::new(), Vec::new());
     }
     let hang = main_remark(ticket).is_some_and(|r| r.kind == RemarkKind::Hang);
     let records: Vec<Record> = pairs.iter().flat_map(|p| suppose(*p, hang)).collect();
@@ -168,7 +183,7 @@ fn supposed(
         real.iter()
             .any(|r| r.cause == f.cause && r.judgement == Judgement::Indicted)
     };
-    let (mut suspects, mut cleared, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut suspects, mut cleared) = (Vec::new(), Vec::new());
     for mut finding in findings(&evidence) {
         match finding.judgement {
             Judgement::Indicted if !held_already(&finding) => {
@@ -176,13 +191,13 @@ fn supposed(
                 suspects.push(finding);
             }
             Judgement::Cleared => cleared.push(finding),
-            Judgement::CannotTell => open.push(finding),
+            // What a cause could not tell is asked for below, once and not once a cause.
             _ => {}
         }
     }
     // What the supposition itself decides is no finding: nothing was copied through the host, nothing ran alone.
     cleared.retain(|f| !matches!(f.cause.as_str(), "host-staging-broken" | "gpu-itself"));
-    (suspects, cleared, open)
+    (suspects, cleared)
 }
 
 /// Evidence of a snapshot and supposed records.
@@ -323,7 +338,9 @@ fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
             ));
         }
     }
-    if let Some(transport) = through_host(ticket).filter(|_| said(RemarkKind::PeersSwitchedOff).is_none()) {
+    if let Some(transport) =
+        through_host(ticket).filter(|_| said(RemarkKind::PeersSwitchedOff).is_none())
+    {
         out.push(transport);
     }
     out
@@ -332,8 +349,15 @@ fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
 /// NCCL's transports, when all of one host go through its memory.
 fn through_host(ticket: &Ticket) -> Option<Conclusion> {
     let local = |via: &str| via.starts_with("P2P") || via.starts_with("SHM");
-    let shm = ticket.transports.iter().find(|t| t.via.starts_with("SHM"))?;
-    let direct = ticket.transports.iter().filter(|t| t.via.starts_with("P2P")).count();
+    let shm = ticket
+        .transports
+        .iter()
+        .find(|t| t.via.starts_with("SHM"))?;
+    let direct = ticket
+        .transports
+        .iter()
+        .filter(|t| t.via.starts_with("P2P"))
+        .count();
     let all = ticket.transports.iter().filter(|t| local(&t.via)).count();
     Some(Conclusion {
         title: match direct {
@@ -383,7 +407,10 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
         }
         return Some(Conclusion {
             title: "custom all-reduce is off because the launch says so".to_string(),
-            because: format!("{}; it is a setting and no fault of the host", nvlink(full_nvlink)),
+            because: format!(
+                "{}; it is a setting and no fault of the host",
+                nvlink(full_nvlink)
+            ),
             evidence: vec![format!("disable_custom_all_reduce=True ({})", flag.source)],
             fix: vec![fix],
             cause: None,
@@ -418,7 +445,10 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
         } else {
             (
                 "custom all-reduce is off by the engine's own rule: more than two GPUs without full NVLink",
-                format!("{}; whether peer access works is not even asked. No fault of the host: NCCL is used", nvlink(false)),
+                format!(
+                    "{}; whether peer access works is not even asked. No fault of the host: NCCL is used",
+                    nvlink(false)
+                ),
                 "nothing to repair; 'peerproof recommend' names the backends for PCIe hosts after 'peerproof qualify'",
             )
         }
@@ -430,7 +460,10 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
                 Some(false) => "the driver offers no peer access on these pairs".to_string(),
                 None => "what the driver claims was not given".to_string(),
             },
-            "delete ~/.cache/vllm/gpu_p2p_access_cache_for_*.json, then 'peerproof qualify'",
+            match claims(&evidence, count) {
+                Some(false) => "nothing to repair in the engine: it goes on with NCCL, which uses host memory here",
+                _ => "delete ~/.cache/vllm/gpu_p2p_access_cache_for_*.json, then 'peerproof qualify'",
+            },
         )
     } else if text.contains("world size") {
         (
@@ -477,7 +510,7 @@ fn claims(e: &Evidence, count: u32) -> Option<bool> {
 }
 
 /// What the texts do not tell of a host with pairs, most telling first.
-fn unknown(e: &Evidence, open: &[Finding], measured: bool) -> Vec<Unknown> {
+fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
     let mut out: Vec<Unknown> = Vec::new();
     let mut say = |what: &str, shown_by: &str| {
         let new = Unknown {
@@ -502,10 +535,12 @@ fn unknown(e: &Evidence, open: &[Finding], measured: bool) -> Vec<Unknown> {
     }
     let nvlink = OrderedPair::all(count).all(|p| e.has_nvlink(p));
     if claims(e, count).is_none() && !nvlink {
-        say("what the driver claims of peer access", "nvidia-smi topo -p2p r");
+        say(
+            "what the driver claims of peer access",
+            "nvidia-smi topo -p2p r",
+        );
     }
-    let path = OrderedPair::all(count)
-        .any(|p| e.path_type(p).is_none() && !e.has_nvlink(p));
+    let path = OrderedPair::all(count).any(|p| e.path_type(p).is_none() && !e.has_nvlink(p));
     if path {
         say("what joins the GPUs", "nvidia-smi topo -m");
     }
@@ -517,10 +552,7 @@ fn unknown(e: &Evidence, open: &[Finding], measured: bool) -> Vec<Unknown> {
         return out;
     }
     if e.is_guest().is_none() {
-        say(
-            "whether this is a virtual machine",
-            "systemd-detect-virt",
-        );
+        say("whether this is a virtual machine", "systemd-detect-virt");
     }
     if e.is_guest() != Some(true) {
         let domain = OrderedPair::all(count).any(|p| e.iommu_translates(p).is_none());
@@ -538,12 +570,6 @@ fn unknown(e: &Evidence, open: &[Finding], measured: bool) -> Vec<Unknown> {
         if snapshot.host.kernel_log.known().is_none() {
             say("what the kernel logged", "sudo dmesg");
         }
-    }
-    for finding in open.iter().filter(|f| f.severity > Severity::Info) {
-        say(
-            &finding.because,
-            finding.next_test.as_deref().unwrap_or(NEXT_QUALIFY),
-        );
     }
     out
 }
@@ -577,12 +603,14 @@ fn next(
     if lost {
         return (
             "sudo dmesg | grep -E 'NVRM|AER|pcieport'".to_string(),
-            "a lost GPU explains the rest; these lines say whether it or its link failed".to_string(),
+            "a lost GPU explains the rest; these lines say whether it or its link failed"
+                .to_string(),
         );
     }
-    let contradiction = conclusions
-        .iter()
-        .any(|c| c.title.starts_with("the engine takes this host for PCIe-only"));
+    let contradiction = conclusions.iter().any(|c| {
+        c.title
+            .starts_with("the engine takes this host for PCIe-only")
+    });
     if contradiction {
         return (
             "nvidia-smi topo -p2p n".to_string(),

@@ -116,10 +116,7 @@ impl RemarkKind {
     pub fn suspects_peers(self) -> bool {
         matches!(
             self,
-            RemarkKind::WrongData
-                | RemarkKind::Garbage
-                | RemarkKind::Hang
-                | RemarkKind::IommuFault
+            RemarkKind::WrongData | RemarkKind::Garbage | RemarkKind::Hang | RemarkKind::IommuFault
         )
     }
 }

@@ -131,9 +131,19 @@ fn head(
     };
     page.labelled(tone, &pad(word, width), Tone::Strong, &verdict.headline)?;
     if diagnosis.measured {
-        page.labelled(Tone::Plain, &pad("cause", width), Tone::Plain, &verdict.cause)?;
+        page.labelled(
+            Tone::Plain,
+            &pad("cause", width),
+            Tone::Plain,
+            &verdict.cause,
+        )?;
     }
-    page.labelled(Tone::Plain, &pad("next", width), Tone::Strong, &verdict.next)?;
+    page.labelled(
+        Tone::Plain,
+        &pad("next", width),
+        Tone::Strong,
+        &verdict.next,
+    )?;
     page.labelled(
         Tone::Plain,
         &" ".repeat(width),
@@ -173,7 +183,12 @@ fn head(
         )?;
     }
     if !diagnosis.measured {
-        page.labelled(Tone::Faint, &pad("note", width), Tone::Faint, &verdict.cause)?;
+        page.labelled(
+            Tone::Faint,
+            &pad("note", width),
+            Tone::Faint,
+            &verdict.cause,
+        )?;
     }
     Ok(())
 }
@@ -195,18 +210,26 @@ fn disagreements(snapshot: &Snapshot, limits: Limits, page: &mut Page<'_>) -> io
             Tone::Doubt,
             "  ! ",
             Tone::Plain,
-            &format!("{}: {}; followed: {}", one.about, claims.join(" against "), one.resolution),
+            &format!(
+                "{}: {}; followed: {}",
+                one.about,
+                claims.join(" against "),
+                one.resolution
+            ),
         )?;
     }
     Ok(all.len() - shown)
 }
 
 fn reported(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<usize> {
-    let shown = limits.lists.min(ticket.remarks.len()).min(if limits.lists == usize::MAX {
-        usize::MAX
-    } else {
-        3
-    });
+    let shown = limits
+        .lists
+        .min(ticket.remarks.len())
+        .min(if limits.lists == usize::MAX {
+            usize::MAX
+        } else {
+            3
+        });
     for (at, remark) in ticket.remarks.iter().take(shown).enumerate() {
         if at == 0 {
             page.heading("Reported")?;
@@ -223,7 +246,11 @@ fn reported(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<
             Tone::Plain,
             "  ",
             Tone::Plain,
-            &format!("{}: \"{text}\" ({}{times})", remark.kind.words(), remark.source),
+            &format!(
+                "{}: \"{text}\" ({}{times})",
+                remark.kind.words(),
+                remark.source
+            ),
         )?;
     }
     Ok(ticket.remarks.len() - shown)
@@ -279,7 +306,12 @@ fn rows(
 ) -> io::Result<usize> {
     let mut label = "     seen ";
     for line in evidence.iter().take(limits.evidence) {
-        page.labelled(Tone::Faint, label, Tone::Plain, &cited(line, ticket, snapshot))?;
+        page.labelled(
+            Tone::Faint,
+            label,
+            Tone::Plain,
+            &cited(line, ticket, snapshot),
+        )?;
         label = "          ";
     }
     let mut label = "     fix  ";
@@ -313,7 +345,14 @@ fn suspects(
             Tone::Strong,
             &format!("{} ({}, {confidence})", finding.title, finding.cause),
         )?;
-        hidden += rows(&finding.evidence, &finding.fix, ticket, snapshot, limits, page)?;
+        hidden += rows(
+            &finding.evidence,
+            &finding.fix,
+            ticket,
+            snapshot,
+            limits,
+            page,
+        )?;
     }
     if !diagnosis.cleared.is_empty() {
         let titles: Vec<String> = diagnosis
@@ -324,12 +363,7 @@ fn suspects(
                 _ => cut(&f.title, 60),
             })
             .collect();
-        page.labelled(
-            Tone::Good,
-            "  ruled out: ",
-            Tone::Plain,
-            &titles.join("; "),
-        )?;
+        page.labelled(Tone::Good, "  ruled out: ", Tone::Plain, &titles.join("; "))?;
     }
     Ok(hidden)
 }
@@ -381,7 +415,12 @@ fn unread(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<us
             Tone::Plain,
             "  ",
             Tone::Plain,
-            &format!("{}: {} (\"{}\")", one.source, one.reason, cut(&one.text, 60)),
+            &format!(
+                "{}: {} (\"{}\")",
+                one.source,
+                one.reason,
+                cut(&one.text, 60)
+            ),
         )?;
     }
     Ok(0)
@@ -451,7 +490,10 @@ fn cited(line: &str, ticket: &Ticket, snapshot: &Snapshot) -> String {
     if line == "/proc/cpuinfo: hypervisor flag"
         && let Some(citation) = find("hypervisor")
     {
-        return format!("a virtual machine: {} ({})", citation.value, citation.source);
+        return format!(
+            "a virtual machine: {} ({})",
+            citation.value, citation.source
+        );
     }
     let exact = ticket.citations.iter().find(|c| {
         !c.about.is_empty()

@@ -17,30 +17,63 @@ const MOST_TRANSPORTS: usize = 4_096;
 
 /// Marks of a symptom: all words of one row must be in the line.
 const SYMPTOMS: &[(RemarkKind, &[&str])] = &[
-    (RemarkKind::CustomAllReduceOff, &["ustom allreduce is disabled"]),
-    (RemarkKind::CustomAllReduceOff, &["ustom all-reduce is disabled"]),
-    (RemarkKind::CustomAllReduceOff, &["Setup Custom allreduce failed"]),
-    (RemarkKind::SharingFailed, &["custom_all_reduce.cuh", "invalid argument"]),
+    (
+        RemarkKind::CustomAllReduceOff,
+        &["ustom allreduce is disabled"],
+    ),
+    (
+        RemarkKind::CustomAllReduceOff,
+        &["ustom all-reduce is disabled"],
+    ),
+    (
+        RemarkKind::CustomAllReduceOff,
+        &["Setup Custom allreduce failed"],
+    ),
+    (
+        RemarkKind::SharingFailed,
+        &["custom_all_reduce.cuh", "invalid argument"],
+    ),
     (RemarkKind::SharingFailed, &["pidfd_getfd"]),
     (RemarkKind::SharingFailed, &["IpcOpenMemHandle", "failed"]),
     (RemarkKind::SharingFailed, &["cudaIpc", "rror"]),
-    (RemarkKind::SharingFailed, &["cuMemImportFromShareableHandle"]),
+    (
+        RemarkKind::SharingFailed,
+        &["cuMemImportFromShareableHandle"],
+    ),
     (RemarkKind::PeerRefused, &["invalid device ordinal"]),
     (RemarkKind::PeerRefused, &["peer access is not supported"]),
-    (RemarkKind::PeerRefused, &["nvmlDeviceGetHandleByPciBusId", "ot Found"]),
+    (
+        RemarkKind::PeerRefused,
+        &["nvmlDeviceGetHandleByPciBusId", "ot Found"],
+    ),
     (RemarkKind::ShmFull, &["No space left on device", "shm"]),
-    (RemarkKind::ShmFull, &["No space left on device", "fallocate"]),
+    (
+        RemarkKind::ShmFull,
+        &["No space left on device", "fallocate"],
+    ),
     (RemarkKind::NotInitialised, &["system not yet initialized"]),
-    (RemarkKind::Hang, &["Watchdog caught collective operation timeout"]),
-    (RemarkKind::Hang, &["No available shared memory broadcast block found"]),
+    (
+        RemarkKind::Hang,
+        &["Watchdog caught collective operation timeout"],
+    ),
+    (
+        RemarkKind::Hang,
+        &["No available shared memory broadcast block found"],
+    ),
     (RemarkKind::Hang, &["watchdog timeout"]),
     (RemarkKind::WrongData, &["Verification error @ element"]),
     (RemarkKind::WrongData, &["Test failed!"]),
     (RemarkKind::WrongData, &["Out of bounds values", "FAILED"]),
     (RemarkKind::GpuLost, &["GPU is lost"]),
     (RemarkKind::GpuLost, &["fallen off the bus"]),
-    (RemarkKind::PeersSwitchedOff, &["NCCL_P2P_DISABLE set by environment to 1"]),
-    (RemarkKind::PeersSwitchedOff, &["NCCL_P2P_LEVEL set by environment to LOC"]),
+    (
+        RemarkKind::PeersSwitchedOff,
+        &["NCCL_P2P_DISABLE set by environment to 1"],
+    ),
+    (
+        RemarkKind::PeersSwitchedOff,
+        &["NCCL_P2P_LEVEL set by environment to LOC"],
+    ),
     (RemarkKind::NcclWarning, &["NCCL WARN"]),
 ];
 
@@ -64,9 +97,16 @@ pub(super) fn is_line(line: &str) -> bool {
         || line.contains("NCCL WARN")
         || line.contains("NCCL version ")
         || dated(text)
-        || ["(EngineCore", "(VllmWorker", "(Worker", "(RayWorker", "(APIServer", "[rank"]
-            .iter()
-            .any(|p| text.starts_with(p))
+        || [
+            "(EngineCore",
+            "(VllmWorker",
+            "(Worker",
+            "(RayWorker",
+            "(APIServer",
+            "[rank",
+        ]
+        .iter()
+        .any(|p| text.starts_with(p))
         || text.starts_with("Traceback (most recent call last)")
         || text.contains("custom_all_reduce.cuh")
         || text.contains("Verification error @ element")
@@ -86,7 +126,12 @@ fn dated(text: &str) -> bool {
         return b.len() > 5 && b[0].is_ascii_digit() && b[2] == b'-' && b[4].is_ascii_digit();
     }
     let b = text.as_bytes();
-    b.len() > 20 && b[0] == b'[' && b[1].is_ascii_digit() && b[5] == b'-' && b[8] == b'-' && b[11] == b' '
+    b.len() > 20
+        && b[0] == b'['
+        && b[1].is_ascii_digit()
+        && b[5] == b'-'
+        && b[8] == b'-'
+        && b[11] == b' '
 }
 
 /// Whether a line goes on with the message above it.
@@ -143,7 +188,10 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
         (None, 0) => "application log".to_string(),
         (None, _) => "NCCL log".to_string(),
     };
-    part.gave = format!("{name}: {} lines with a known meaning", part.snapshot.application_log.len() + part.launch.len() + part.transports.len());
+    part.gave = format!(
+        "{name}: {} lines with a known meaning",
+        part.snapshot.application_log.len() + part.launch.len() + part.transports.len()
+    );
     if left_out > 0 {
         part.gave.push_str(&format!("; {left_out} more left out"));
     }
@@ -160,11 +208,7 @@ fn body_of(text: &str) -> &str {
     text
 }
 
-fn of_nccl(
-    part: &mut Part,
-    transports: &mut BTreeMap<(u32, u32, String), Transport>,
-    line: &Line,
-) {
+fn of_nccl(part: &mut Part, transports: &mut BTreeMap<(u32, u32, String), Transport>, line: &Line) {
     let text = line.text.as_str();
     if let Some((_, rest)) = text.split_once("NCCL version ") {
         let version = rest.split_whitespace().next().unwrap_or_default();
@@ -307,7 +351,9 @@ fn setting(text: &str, name: &str) -> Option<String> {
                 .get(at - 1)
                 .is_some_and(|b| !b.is_ascii_alphanumeric() && *b != b'_');
         let rest = text.get(at + name.len()..)?;
-        let skip = ["=", "': ", "\": "].iter().find(|s| rest.starts_with(**s))?;
+        let skip = ["=", "': ", "\": "]
+            .iter()
+            .find(|s| rest.starts_with(**s))?;
         whole.then_some((at, skip.len()))
     })?;
     let rest = text.get(at + name.len() + skip..)?;
@@ -357,7 +403,9 @@ pub(super) fn read_command(part: &mut Part, command: &str, line: &Line) -> bool 
                     part.started("tensor_parallel_size", value, line);
                 }
             }
-            "--disable-custom-all-reduce" => part.started("disable_custom_all_reduce", "True", line),
+            "--disable-custom-all-reduce" => {
+                part.started("disable_custom_all_reduce", "True", line)
+            }
             "--model" | "--model-path" | "serve" => {
                 if let Some(value) = value().filter(|v| !v.starts_with('-')) {
                     part.started("model", value, line);
@@ -375,9 +423,24 @@ pub(super) fn read_prose(part: &mut Part, line: &Line) {
     let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
     let kind = if has(&["!!!!", "garbage", "gibberish", "word salad", "nonsense"]) {
         RemarkKind::Garbage
-    } else if has(&["all zero", "zeros", "zeroed", "wrong data", "corrupt", "wrong result"]) {
+    } else if has(&[
+        "all zero",
+        "zeros",
+        "zeroed",
+        "wrong data",
+        "corrupt",
+        "wrong result",
+    ]) {
         RemarkKind::WrongData
-    } else if has(&["hang", "hung", "stuck", "never returns", "never finishes", "freezes", "deadlock"]) {
+    } else if has(&[
+        "hang",
+        "hung",
+        "stuck",
+        "never returns",
+        "never finishes",
+        "freezes",
+        "deadlock",
+    ]) {
         RemarkKind::Hang
     } else if has(&["custom all-reduce", "custom allreduce", "custom all reduce"]) {
         RemarkKind::CustomAllReduceOff

@@ -154,9 +154,18 @@ pub(super) fn decode_lenient(file: &str, bytes: &[u8]) -> Result<String, ImportE
             ),
         ));
     }
-    let marked = matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0x1f, 0x8b, ..]);
+    let marked = matches!(
+        bytes,
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0x1f, 0x8b, ..]
+    );
     let head = bytes.get(..bytes.len().min(4096)).unwrap_or_default();
-    let nuls = |odd: usize| head.iter().skip(odd).step_by(2).filter(|b| **b == 0).count();
+    let nuls = |odd: usize| {
+        head.iter()
+            .skip(odd)
+            .step_by(2)
+            .filter(|b| **b == 0)
+            .count()
+    };
     let half = head.len() / 2;
     if !marked && half > 8 && nuls(1) * 10 > half * 7 && nuls(0) * 10 < half {
         return decode(file, &[&[0xff, 0xfe], bytes].concat());

@@ -81,7 +81,9 @@ pub(super) fn read_log(file: &str, lines: &[Line], domains: &mut Domains) -> Par
     }
     let mut rest = lines.iter();
     for relevant in &kept.lines {
-        let body = relevant.split_once("] ").map_or(relevant.as_str(), |(_, b)| b);
+        let body = relevant
+            .split_once("] ")
+            .map_or(relevant.as_str(), |(_, b)| b);
         let body: String = body.chars().take(40).collect();
         let from = rest.as_slice();
         match rest.find(|l| l.text.contains(&body)) {

@@ -76,7 +76,11 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
     if let Some(function) = functions.iter().find(|f| is_virtual(&f.title)) {
         part.snapshot.host.hypervisor = Reading::Known(true);
         let device: String = function.title.chars().take(60).collect();
-        part.cite("hypervisor", format!("emulated device: {device}"), &function.line);
+        part.cite(
+            "hypervisor",
+            format!("emulated device: {device}"),
+            &function.line,
+        );
     }
     for function in &functions {
         take(&mut part, function, &functions, &above, verbose);
@@ -89,16 +93,24 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
         part.snapshot.bridges.len()
     );
     if denied > 0 {
-        part.gave.push_str("; capabilities were denied to this user");
+        part.gave
+            .push_str("; capabilities were denied to this user");
     }
     part
 }
 
 /// Devices that only a hypervisor makes.
 pub(super) fn is_virtual(title: &str) -> bool {
-    ["Virtio", "QEMU", "VMware", "Hyper-V virtual", "VirtualBox", "Xen Platform"]
-        .iter()
-        .any(|w| title.contains(w))
+    [
+        "Virtio",
+        "QEMU",
+        "VMware",
+        "Hyper-V virtual",
+        "VirtualBox",
+        "Xen Platform",
+    ]
+    .iter()
+    .any(|w| title.contains(w))
 }
 
 /// Class code of a class in words, or in brackets behind them.

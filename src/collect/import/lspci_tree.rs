@@ -36,7 +36,9 @@ pub(super) fn is_line(line: &str) -> bool {
             .and_then(|t| t.split(']').next())
             .and_then(|t| t.split_once(':'))
             .is_some_and(|(d, b)| {
-                d.len() >= 4 && b.len() == 2 && d.bytes().chain(b.bytes()).all(|c| c.is_ascii_hexdigit())
+                d.len() >= 4
+                    && b.len() == 2
+                    && d.bytes().chain(b.bytes()).all(|c| c.is_ascii_hexdigit())
             });
     drawn && (root || device_at(tail).is_some())
 }
@@ -89,10 +91,7 @@ fn one(part: &mut Part, columns: &mut BTreeMap<usize, Bus>, line: &Line, named: 
                 .and_then(|r| r.split(']').next())
                 .unwrap_or_default();
             if let Some((domain, bus)) = inner.split_once(':') {
-                let root = (
-                    u32::from_str_radix(domain, 16),
-                    u8::from_str_radix(bus, 16),
-                );
+                let root = (u32::from_str_radix(domain, 16), u8::from_str_radix(bus, 16));
                 let (Ok(domain), Ok(bus)) = root else {
                     return false;
                 };

@@ -77,7 +77,13 @@ impl Filler {
         into: &mut Reading<T>,
         from: &Reading<T>,
     ) {
-        let show = |v: &T| format!("{v:?}").trim_matches('"').chars().take(120).collect();
+        let show = |v: &T| {
+            format!("{v:?}")
+                .trim_matches('"')
+                .chars()
+                .take(120)
+                .collect()
+        };
         self.fill(about, into, from, show, T::eq);
     }
 
@@ -93,7 +99,13 @@ impl Filler {
             let (a, b) = (bare(a), bare(b));
             a.starts_with(&b) || b.starts_with(&a)
         };
-        self.fill(about, into, from, |t| t.chars().take(120).collect(), related);
+        self.fill(
+            about,
+            into,
+            from,
+            |t| t.chars().take(120).collect(),
+            related,
+        );
         if let (Reading::Known(old), Reading::Known(new)) = (&*into, from)
             && related(old, new)
             && bare(new).len() > bare(old).len()
@@ -214,7 +226,10 @@ fn places(snapshot: &Snapshot, part: &Snapshot) -> Vec<Option<usize>> {
     let by_order = part.gpus.len() == snapshot.gpus.len();
     let place = |(at, gpu): (usize, &Gpu)| {
         if let Some(pci) = gpu.pci.known() {
-            return snapshot.gpus.iter().position(|g| g.pci.known() == Some(pci));
+            return snapshot
+                .gpus
+                .iter()
+                .position(|g| g.pci.known() == Some(pci));
         }
         let index = gpu.nvml_index.known();
         let by_index = index.and_then(|i| {
@@ -292,7 +307,11 @@ fn one(snapshot: &mut Snapshot, filler: &mut Filler, part: Part, ticket: &mut Ti
         }
     }
     for node in from.numa_nodes {
-        if !snapshot.numa_nodes.iter().any(|n| n.os_index == node.os_index) {
+        if !snapshot
+            .numa_nodes
+            .iter()
+            .any(|n| n.os_index == node.os_index)
+        {
             snapshot.numa_nodes.push(node);
         }
     }
@@ -331,7 +350,16 @@ fn one(snapshot: &mut Snapshot, filler: &mut Filler, part: Part, ticket: &mut Ti
             ticket.launch.push(fact);
         }
     }
-    ticket.remarks.extend(remarks);
+    for remark in remarks {
+        let same = ticket
+            .remarks
+            .iter_mut()
+            .find(|r| r.kind == remark.kind && r.by_person == remark.by_person);
+        match same {
+            Some(first) => first.times = first.times.saturating_add(remark.times),
+            None => ticket.remarks.push(remark),
+        }
+    }
     ticket.transports.extend(transports);
 }
 
@@ -454,7 +482,11 @@ fn claims(snapshot: &mut Snapshot, f: &mut Filler, from: &Snapshot, places: &[Op
         f.agree(&about("P2P status for reads"), p2p_read, &new.p2p_read);
         f.agree(&about("P2P status for writes"), p2p_write, &new.p2p_write);
         f.agree(&about("P2P status for NVLink"), p2p_nvlink, &new.p2p_nvlink);
-        f.agree(&about("P2P status for atomics"), p2p_atomics, &new.p2p_atomics);
+        f.agree(
+            &about("P2P status for atomics"),
+            p2p_atomics,
+            &new.p2p_atomics,
+        );
         f.agree(&about("NVLinks"), nvlink_count, &new.nvlink_count);
         snapshot.claims.set(moved, cell);
     }

@@ -8,8 +8,7 @@ use super::{
     host_text::{self, Domains},
     lspci, lspci_tree, merge,
     part::{Line, Part},
-    smi_query, smi_table,
-    topo_table, topo_text,
+    smi_query, smi_table, topo_table, topo_text,
 };
 use crate::model::{
     pci::PciAddress,
@@ -21,6 +20,8 @@ use crate::model::{
 const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Most parts of one file.
 const MOST_SECTIONS: usize = 512;
+/// Most sentences of a person that are kept.
+const MOST_SENTENCES: usize = 64;
 /// Most ranges of unread lines that are named.
 const MOST_UNREAD: usize = 128;
 
@@ -58,7 +59,10 @@ enum Kind {
 /// # Errors
 /// A file that is no text, too large, or a damaged document of a known kind. Text that is not understood is no error: it
 /// is named in [`Ticket::unread`].
-pub fn read_all(files: &[(String, Vec<u8>)], base: Option<(String, Snapshot)>) -> Result<Pasted, ImportError> {
+pub fn read_all(
+    files: &[(String, Vec<u8>)],
+    base: Option<(String, Snapshot)>,
+) -> Result<Pasted, ImportError> {
     let mut ticket = Ticket::default();
     let mut parts: Vec<(String, Part)> = Vec::new();
     let mut domains = Domains::default();
@@ -84,7 +88,10 @@ pub fn read_all(files: &[(String, Vec<u8>)], base: Option<(String, Snapshot)>) -
         if text.len() > MAX_TEXT_BYTES {
             return Err(ImportError::whole(
                 name,
-                format!("{} bytes of text; cut it down to the outputs that matter", text.len()),
+                format!(
+                    "{} bytes of text; cut it down to the outputs that matter",
+                    text.len()
+                ),
             ));
         }
         file(name, &text, &mut domains, &mut parts, &mut ticket)?;
@@ -95,9 +102,35 @@ pub fn read_all(files: &[(String, Vec<u8>)], base: Option<(String, Snapshot)>) -
 
 /// Commands whose name at a prompt marks it as one.
 const COMMANDS: &[&str] = &[
-    "nvidia-smi", "lspci", "cat ", "dmesg", "journalctl", "grep ", "sudo ", "lscpu", "uname", "for ", "ls ", "df ",
-    "numactl", "vllm ", "python", "NCCL_", "CUDA_", "docker ", "systemd-detect-virt", "hostname", "export ", "peerproof",
-    "lstopo", "mpirun", "torchrun", "./", "VLLM_", "SGLANG_", "env ",
+    "nvidia-smi",
+    "lspci",
+    "cat ",
+    "dmesg",
+    "journalctl",
+    "grep ",
+    "sudo ",
+    "lscpu",
+    "uname",
+    "for ",
+    "ls ",
+    "df ",
+    "numactl",
+    "vllm ",
+    "python",
+    "NCCL_",
+    "CUDA_",
+    "docker ",
+    "systemd-detect-virt",
+    "hostname",
+    "export ",
+    "peerproof",
+    "lstopo",
+    "mpirun",
+    "torchrun",
+    "./",
+    "VLLM_",
+    "SGLANG_",
+    "env ",
 ];
 
 /// The command of a line that shows a prompt: "$ cmd", "user@host:~# cmd", "[user@host dir]$ cmd".
@@ -105,7 +138,9 @@ fn prompt(line: &str) -> Option<&str> {
     let head_end = line
         .char_indices()
         .take(80)
-        .find(|(at, c)| matches!(c, '$' | '#' | '%') && line.get(at + 1..).is_some_and(|r| r.starts_with(' ')))?
+        .find(|(at, c)| {
+            matches!(c, '$' | '#' | '%') && line.get(at + 1..).is_some_and(|r| r.starts_with(' '))
+        })?
         .0;
     let command = line.get(head_end + 2..)?.trim();
     let head = line.get(..head_end)?.trim();
@@ -123,7 +158,13 @@ fn kind_of(line: &str) -> Option<Kind> {
         return None;
     } else if topo_table::is_line(line) {
         Kind::Matrix
-    } else if starts("| NVIDIA-SMI ") || starts("+---") || starts("|===") || starts("|---") || starts("+===") {
+    } else if is_date(text)
+        || starts("| NVIDIA-SMI ")
+        || starts("+---")
+        || starts("|===")
+        || starts("|---")
+        || starts("+===")
+    {
         Kind::Table
     } else if text.contains("NVSMI LOG")
         || (starts("Driver Version") && text.contains(" : "))
@@ -132,7 +173,9 @@ fn kind_of(line: &str) -> Option<Kind> {
             .is_some_and(|a| a.contains('.') && a.parse::<PciAddress>().is_ok())
     {
         Kind::Query
-    } else if starts("GPU ") && text.contains("(UUID:") || (starts("Link ") && (text.ends_with("GB/s") || text.contains("Remote Device"))) {
+    } else if starts("GPU ") && text.contains("(UUID:")
+        || (starts("Link ") && (text.ends_with("GB/s") || text.contains("Remote Device")))
+    {
         Kind::Links
     } else if lspci::is_head(line) {
         Kind::Lspci
@@ -142,18 +185,33 @@ fn kind_of(line: &str) -> Option<Kind> {
         Kind::AppLog
     } else if is_kernel_line(text) {
         Kind::KernelLog
-    } else if starts("BOOT_IMAGE=") || (text.contains(" root=") && text.split_whitespace().any(|w| w == "ro" || w == "rw")) {
+    } else if starts("BOOT_IMAGE=")
+        || (text.contains(" root=") && text.split_whitespace().any(|w| w == "ro" || w == "rw"))
+    {
         Kind::CommandLine
     } else if host_text::group_type(text).is_some() {
         Kind::GroupTypes
-    } else if starts("ResmanDebugLevel:") || starts("RegistryDwords:") || starts("NVRM version:") || starts("RmLogonRC:") {
+    } else if starts("ResmanDebugLevel:")
+        || starts("RegistryDwords:")
+        || starts("NVRM version:")
+        || starts("RmLogonRC:")
+    {
         Kind::Driver
-    } else if (starts("Architecture:") && text.contains("  ")) || starts("Hypervisor vendor:") || (starts("processor") && text.contains("\t: ")) || starts("flags\t") || (starts("Flags:") && text.contains(" fpu ")) {
+    } else if (starts("Architecture:") && text.contains("  "))
+        || starts("Hypervisor vendor:")
+        || (starts("processor") && text.contains("\t: "))
+        || starts("flags\t")
+        || (starts("Flags:") && text.contains(" fpu "))
+    {
         Kind::Cpu
     } else if starts("available: ") && text.contains(" nodes ") {
-        Kind::Other("numactl -H: NUMA nodes alone tell nothing of peers; nvidia-smi topo -m has them beside the GPUs")
+        Kind::Other(
+            "numactl -H: NUMA nodes alone tell nothing of peers; nvidia-smi topo -m has them beside the GPUs",
+        )
     } else if starts("#gpu\tbus_id") || text.contains("# peer access reported by CUDA") {
-        Kind::Other("a table of GPUs with CUDA's peer answers; give nvidia-smi topo -p2p r and nvidia-smi -q")
+        Kind::Other(
+            "a table of GPUs with CUDA's peer answers; give nvidia-smi topo -p2p r and nvidia-smi -q",
+        )
     } else if starts("# bdf vendor device") {
         Kind::Other("a listing of sysfs PCI devices; give sudo lspci -vvv")
     } else if starts("Machine (") || starts("HostBridge") {
@@ -161,6 +219,14 @@ fn kind_of(line: &str) -> Option<Kind> {
     } else {
         return None;
     })
+}
+
+/// "Mon Nov 23 10:00:00 2026", which stands above the table of nvidia-smi.
+fn is_date(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    matches!(words.as_slice(), [first, .., time, year]
+        if words.len() == 5 && day.contains(first) && time.matches(':').count() == 2 && year.len() == 4)
 }
 
 /// "[    2.5]", "[Tue Mar 17 ...]", "Mar 17 10:00:00 host kernel: ", "6,339,514090,-;".
@@ -177,7 +243,9 @@ fn is_kernel_line(text: &str) -> bool {
         return seconds || dated;
     }
     text.split_once(';').is_some_and(|(head, _)| {
-        head.split(',').count() >= 3 && head.starts_with(|c: char| c.is_ascii_digit()) && head.len() < 60
+        head.split(',').count() >= 3
+            && head.starts_with(|c: char| c.is_ascii_digit())
+            && head.len() < 60
     }) || text.starts_with("NVRM: ")
         || text.starts_with("AMD-Vi: ")
         || text.starts_with("DMAR: ")
@@ -210,6 +278,8 @@ struct Open {
     lines: Vec<Line>,
     /// The lines before it: they may say what it is about.
     before: Vec<Line>,
+    /// A command asked for this kind, so that lines without a mark belong to it too.
+    asked: bool,
 }
 
 /// Without colour codes, carriage returns and the quote marks of mail.
@@ -229,6 +299,8 @@ struct File<'a> {
     /// Lines of no kind, to be named as one range.
     stray: Vec<Line>,
     sections: usize,
+    /// Sentences that told a symptom.
+    told: usize,
 }
 
 fn file(
@@ -245,11 +317,14 @@ fn file(
         ticket,
         stray: Vec::new(),
         sections: 0,
+        told: 0,
     };
     let mut open: Option<Open> = None;
     let mut command: Option<(String, Line)> = None;
     let mut answer: Vec<Line> = Vec::new();
     let mut before: Vec<Line> = Vec::new();
+    // Nothing but blanks since the prompt.
+    let mut fresh = false;
     for (text, number) in text.lines().zip(1_u32..) {
         let line = Line {
             number,
@@ -269,9 +344,14 @@ fn file(
             let started = app_log::read_command(&mut part, &asked, &line);
             if started || !part.snapshot.environment.is_empty() {
                 part.gave = "settings of a launch".to_string();
-                file.keep("command line of a launch", std::slice::from_ref(&line), part);
+                file.keep(
+                    "command line of a launch",
+                    std::slice::from_ref(&line),
+                    part,
+                );
             }
             command = Some((asked, line));
+            fresh = true;
             continue;
         }
         if line.text.trim().is_empty() {
@@ -285,12 +365,20 @@ fn file(
             continue;
         }
         // What a command printed belongs to it, whatever it looks like.
-        let asked = command.as_ref().and_then(|(c, _)| asked_kind(c));
-        let kind = kind_of(&line.text).or(asked.filter(|_| open.is_none()));
+        let asked = command
+            .as_ref()
+            .filter(|_| std::mem::take(&mut fresh))
+            .and_then(|(c, _)| asked_kind(c));
+        let kind = kind_of(&line.text).or(asked);
         match (&mut open, kind) {
             (Some(part), Some(kind)) if part.kind == kind => part.lines.push(line),
             // A heading of one output may look like the start of another kind only at its own margin.
-            (Some(part), None) if continues(part.kind, &line.text) => part.lines.push(line),
+            (Some(part), None)
+                if continues(part.kind, &line.text)
+                    || (part.asked && part.kind == Kind::KernelLog) =>
+            {
+                part.lines.push(line);
+            }
             (Some(part), Some(_)) if owns(part.kind, &line.text) => part.lines.push(line),
             (_, Some(kind)) => {
                 file.close(open.take())?;
@@ -303,6 +391,7 @@ fn file(
                     kind,
                     lines: vec![line],
                     before,
+                    asked: asked == Some(kind),
                 });
             }
             (_, None) => {
@@ -384,6 +473,7 @@ impl File<'_> {
             kind,
             lines,
             before,
+            asked: _,
         }) = open
         else {
             return Ok(());
@@ -392,7 +482,11 @@ impl File<'_> {
         self.sections += 1;
         if self.sections > MOST_SECTIONS {
             let source = self.range(&lines);
-            self.unread(source, String::new(), "more parts in one file than are read".to_string());
+            self.unread(
+                source,
+                String::new(),
+                "more parts in one file than are read".to_string(),
+            );
             return Ok(());
         }
         let name = self.name;
@@ -402,8 +496,14 @@ impl File<'_> {
                 None => return Ok(()),
             },
             Kind::Query => ("nvidia-smi -q".to_string(), smi_query::read(name, &lines)),
-            Kind::Table => ("nvidia-smi".to_string(), smi_table::read_table(name, &lines)),
-            Kind::Links => ("nvidia-smi nvlink".to_string(), smi_table::read_links(name, &lines)),
+            Kind::Table => (
+                "nvidia-smi".to_string(),
+                smi_table::read_table(name, &lines),
+            ),
+            Kind::Links => (
+                "nvidia-smi nvlink".to_string(),
+                smi_table::read_links(name, &lines),
+            ),
             Kind::Lspci => ("lspci".to_string(), lspci::read(name, &lines)),
             Kind::Tree => ("lspci -t".to_string(), lspci_tree::read(name, &lines)),
             Kind::KernelLog => (
@@ -445,17 +545,9 @@ impl File<'_> {
     /// The matrices of a part, by the reader that `map` uses; line numbers stay those of the file.
     fn matrix(&mut self, before: &[Line], lines: &[Line]) -> Option<(String, Part)> {
         // Words before a status matrix say what it is about; they stand in the command or the line above.
-        let mut text = String::new();
-        let mut number = 1;
-        for line in before.iter().chain(lines) {
-            while number < line.number {
-                text.push('\n');
-                number += 1;
-            }
-            text.push_str(&line.text);
-        }
-        text.push('\n');
-        let read = topo_text::read(self.name, &text);
+        let all: Vec<&Line> = before.iter().chain(lines).collect();
+        let text: Vec<&str> = all.iter().map(|l| l.text.as_str()).collect();
+        let read = topo_text::read(self.name, &text.join("\n"));
         match read {
             Ok(Some(snapshot)) => {
                 let format = match &snapshot.origin {
@@ -466,7 +558,11 @@ impl File<'_> {
                 part.gave = format!("{} GPUs", snapshot.gpus.len());
                 let header = lines.first()?;
                 part.cite(
-                    if format.contains("p2p") { "NVML" } else { "topo -m" },
+                    if format.contains("p2p") {
+                        "NVML"
+                    } else {
+                        "topo -m"
+                    },
                     "",
                     header,
                 );
@@ -476,12 +572,21 @@ impl File<'_> {
             Ok(None) => {
                 let source = self.range(lines);
                 let start = lines.first()?.text.trim().chars().take(60).collect();
-                self.unread(source, start, "no whole matrix of nvidia-smi topo".to_string());
+                self.unread(
+                    source,
+                    start,
+                    "no whole matrix of nvidia-smi topo".to_string(),
+                );
                 None
             }
             Err(error) => {
-                let source = self.range(lines);
-                self.unread(source, String::new(), error.message);
+                let at = error.line.and_then(|n| all.get(n.checked_sub(1)? as usize));
+                let source = at.map_or_else(
+                    || self.range(lines),
+                    |line| format!("{}:{}", self.name, line.number),
+                );
+                let start = at.map(|l| l.text.trim().chars().take(60).collect());
+                self.unread(source, start.unwrap_or_default(), error.message);
                 None
             }
         }
@@ -508,8 +613,10 @@ impl File<'_> {
     fn stray(&mut self, line: Line) {
         let mut part = Part::new(self.name, "text");
         app_log::read_prose(&mut part, &line);
-        if !part.remarks.is_empty() {
-            self.parts.push((format!("{}:{}", self.name, line.number), part));
+        if !part.remarks.is_empty() && self.told < MOST_SENTENCES {
+            self.told += 1;
+            self.parts
+                .push((format!("{}:{}", self.name, line.number), part));
         }
         let follows = self
             .stray

@@ -22,7 +22,10 @@ pub(super) fn read_table(file: &str, lines: &[Line]) -> Part {
             let version = word(rest);
             part.snapshot.driver.version = Reading::Known(version.to_string());
             part.cite("driver version", version, line);
-            if let Some(cuda) = after(text, "CUDA Version:").map(word).and_then(cuda_version) {
+            if let Some(cuda) = after(text, "CUDA Version:")
+                .map(word)
+                .and_then(cuda_version)
+            {
                 part.snapshot.driver.cuda_version = Reading::Known(cuda);
             }
             continue;
