@@ -4,6 +4,7 @@
 mod bench;
 mod console;
 mod demo;
+mod diagnose;
 mod exit;
 mod explain;
 mod host;
@@ -32,6 +33,7 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof map                         what joins the GPUs, without testing\n  \
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
+                  peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
                   peerproof demo                        a simulated host, no GPU needed"
 )]
 struct Arguments {
@@ -64,6 +66,8 @@ enum Command {
     Bench(bench::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(recommend::Options),
+    /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
+    Diagnose(diagnose::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
@@ -135,6 +139,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
+        Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),

@@ -8,6 +8,7 @@ mod evidence;
 mod ladder;
 #[cfg(test)]
 pub(crate) mod sample;
+mod ticket;
 mod verdict;
 mod weigh;
 
@@ -17,5 +18,6 @@ pub use coverage::coverage;
 pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
+pub use ticket::ticket;
 pub use verdict::verdict;
 pub use weigh::{Cause, WantedCase, findings, page, wanted};

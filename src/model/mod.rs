@@ -11,4 +11,5 @@ pub mod pci;
 pub mod reading;
 pub mod report;
 pub mod snapshot;
+pub mod ticket;
 pub mod topology;

@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod diagnose;
 mod evidence;
 pub mod json;
 pub mod launch;

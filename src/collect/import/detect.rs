@@ -143,6 +143,45 @@ fn lspci_line(line: &str) -> bool {
     address && rest.contains(": ")
 }
 
+/// Pasted text: as `decode`, but logs that were cut inside a character, or saved as UTF-16 without its mark, are read too.
+pub(super) fn decode_lenient(file: &str, bytes: &[u8]) -> Result<String, ImportError> {
+    if bytes.len() > MAX_INPUT_BYTES {
+        return Err(ImportError::whole(
+            file,
+            format!(
+                "{} bytes; files above {MAX_INPUT_BYTES} are not read",
+                bytes.len()
+            ),
+        ));
+    }
+    let marked = matches!(
+        bytes,
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0x1f, 0x8b, ..]
+    );
+    let head = bytes.get(..bytes.len().min(4096)).unwrap_or_default();
+    let nuls = |odd: usize| {
+        head.iter()
+            .skip(odd)
+            .step_by(2)
+            .filter(|b| **b == 0)
+            .count()
+    };
+    let half = head.len() / 2;
+    if !marked && half > 8 && nuls(1) * 10 > half * 7 && nuls(0) * 10 < half {
+        return decode(file, &[&[0xff, 0xfe], bytes].concat());
+    }
+    if !marked && bytes.contains(&0) {
+        return Err(ImportError::whole(
+            file,
+            "not a text file (it has zero bytes); give the text of the outputs",
+        ));
+    }
+    match decode(file, bytes) {
+        Err(_) if !marked => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        other => other,
+    }
+}
+
 /// UTF-8 (a byte order mark allowed) or UTF-16 with its mark, as some terminals save.
 fn decode(file: &str, bytes: &[u8]) -> Result<String, ImportError> {
     let utf16 = |unit: fn([u8; 2]) -> u16| {

@@ -149,6 +149,40 @@ pub(super) fn tables(file: &str, text: &str) -> Result<Vec<Table>, ImportError> 
 
 /// Without colour codes, quote marks of mail and chat, and carriage returns.
 fn plain(line: &str) -> String {
+    let mut out = without_codes(line);
+    let quoted = out.trim_start().starts_with(['>', '|']);
+    if quoted {
+        out = out.trim_start().trim_start_matches(['>', '|']).to_string();
+    }
+    out
+}
+
+/// Whether a line is a header or a row of such a matrix.
+pub(super) fn is_line(line: &str) -> bool {
+    let line = plain(line);
+    let words = words(&line);
+    let row = |first: &Word<'_>| {
+        gpu_number(first.text).is_some()
+            && words
+                .get(1)
+                .is_some_and(|w| cells(w.text).is_some() || w.text == "X")
+    };
+    header(&words).is_some() || words.first().is_some_and(row)
+}
+
+/// Whether a line stands below a matrix: its legend, or the row of a network adapter.
+pub(super) fn is_legend(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let (first, second) = (words.next().unwrap_or_default(), words.next());
+    first == "Legend:"
+        || text.starts_with("NIC Legend")
+        || text.contains(" = ")
+        || (first.ends_with(':') && words.next().is_none())
+        || second.is_some_and(|w| cells(w).is_some())
+}
+
+/// Without colour codes and carriage returns.
+pub(super) fn without_codes(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line.chars().peekable();
     while let Some(c) = rest.next() {
@@ -169,10 +203,6 @@ fn plain(line: &str) -> String {
         if out.contains(code) {
             out = out.replace(code, "");
         }
-    }
-    let quoted = out.trim_start().starts_with(['>', '|']);
-    if quoted {
-        out = out.trim_start().trim_start_matches(['>', '|']).to_string();
     }
     out
 }
