@@ -239,8 +239,7 @@ fn nothing_yet() -> Verdict {
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
-    let evidence =
-        diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations);
+    let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations);
     let coverage = diagnose::coverage(&report.records, left_out);
     let findings = diagnose::findings(&evidence);
     let consumers = diagnose::consumers(&evidence, &group);
