@@ -223,7 +223,7 @@ fn where_nothing_is_proven_there_is_nothing_to_run() {
         assert!(run.stderr.contains("nothing is proven"), "{}", run.stderr);
     }
     let folder = tempfile::tempdir().unwrap();
-    let host = Host::new("two-gpus-no-p2p").fault("0>1:staged=flip");
+    let host = Host::new("two-gpus-no-p2p").fault("0>1:staged=zeroed");
     let (_, from) = report_of(&host, folder.path());
     let run = recommend(&asked(&["--from", &from, "--format", "shell"]));
     assert_eq!(

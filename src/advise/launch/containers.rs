@@ -78,8 +78,17 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             invocation.positional = first.positional;
             invocation.variables = first.variables;
             invocation.unread.extend(first.unread);
-        } else if !invocation.variables.is_empty() {
-            invocation.engine = guess(&invocation.variables, engines);
+        } else {
+            // A fragment may leave the command out and hold only what goes behind it.
+            let own = words.iter().skip(usize::from(map.get("image").is_some()));
+            let flags: Vec<Word> = own.cloned().collect();
+            let begins = flags.first().is_some_and(|w| is_flag(&w.text));
+            if begins || !invocation.variables.is_empty() {
+                invocation.engine = guess(&invocation.variables, engines);
+            }
+            if begins {
+                invocation.flags_from(&flags);
+            }
         }
         if invocation.engine.is_some() {
             found.push(invocation);

@@ -128,6 +128,17 @@ pub fn check(
         {
             continue;
         }
+        // Variables alone do not show which flags they will stand beside.
+        if invocation.place == "variables"
+            && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
+        {
+            answer.not_judged.push(format!(
+                "{}: the flags are not in this text; the launch then also needs {}",
+                trap.id,
+                trap.set.iter().map(told).collect::<Vec<_>>().join(", ")
+            ));
+            continue;
+        }
         let met: Vec<Met> = trap.host.iter().map(|c| weighing.met(c)).collect();
         if met.iter().any(|m| matches!(m, Met::No(_))) {
             continue;
