@@ -65,7 +65,11 @@ fn a_mechanism_is_one_file_and_one_line() {
         assert_eq!(stems.len(), 1, "{id} is named by {stems:?}");
         used.insert(stems[0].to_string());
     }
-    assert_eq!(used, texts.keys().cloned().collect(), "files without a mechanism");
+    assert_eq!(
+        used,
+        texts.keys().cloned().collect(),
+        "files without a mechanism"
+    );
     // The number inside words is the place in the roster and has six bits; the highest stands for no mechanism.
     assert!(mechanism::ROSTER.len() < 63);
     for (at, m) in mechanism::ROSTER.iter().enumerate() {
@@ -186,4 +190,6 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 256\n"));
     assert!(host.contains("const TILE: u64 = 1024;"));
     assert!(device.contains("#define UNROLL 4\n#define TILE (THREADS * UNROLL)\n"));
+    assert!(host.contains("const SHARES: u64 = 16;"));
+    assert!(device.contains("#define SHARES 16\n"));
 }

@@ -225,10 +225,7 @@ fn around(
             Some(reach) => {
                 let (units, farthest) = spilled.unwrap_or((0, 0));
                 let farther = reach.abs() > farthest.abs();
-                spilled = Some((
-                    units + wrong.wrong,
-                    if farther { reach } else { farthest },
-                ));
+                spilled = Some((units + wrong.wrong, if farther { reach } else { farthest }));
             }
             None => damage += wrong.wrong,
         }
@@ -248,16 +245,14 @@ fn short(
     if target.to.whole_units().1.bytes() > 0 || bytes < TELLING {
         return Ok(None);
     }
-    let (start, end) = (census.bytes_of(wrong.first).0, census.bytes_of(wrong.last).1);
+    let (start, end) = (
+        census.bytes_of(wrong.first).0,
+        census.bytes_of(wrong.last).1,
+    );
     let length = (end - start).min(SAMPLE_BYTES);
     let part = band.part(start, length).ok_or(SeatError::Layout)?;
     let seen = seat.read_back(part, length, limit)?;
-    let sent = words::part(
-        keys.payload.pack(),
-        target.first,
-        target.to.skew(),
-        bytes,
-    );
+    let sent = words::part(keys.payload.pack(), target.first, target.to.skew(), bytes);
     let at = seen.windows(bytes).position(|window| window == sent);
     // Region by region the same number line: where in the destination buffer it lies, less where it belongs.
     let place = |region: Region| region.address().raw() as i64;
@@ -292,12 +287,7 @@ fn samples(
         bytes as usize,
     );
     let accessor = views.accessor_bytes.as_deref().unwrap_or_default();
-    let (mut samples, flips) = differing(
-        (&seen, &again),
-        (&expected, skew),
-        offset,
-        keys.payload,
-    );
+    let (mut samples, flips) = differing((&seen, &again), (&expected, skew), offset, keys.payload);
     for sample in &mut samples {
         let at = (sample.offset - offset) as usize;
         let end = at + sample.owner.len() / 2;

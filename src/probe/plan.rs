@@ -268,8 +268,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let mut rates = Vec::new();
         for mechanism in here() {
             let what = (mechanism.id(), mechanism.rung());
-            let fitting = shapes.all.iter();
-            for shape in fitting.filter(|shape| mechanism.takes(shape.offset, shape.bytes)) {
+            for shape in shapes.fitting(*mechanism) {
                 content.extend(rounds.iter().map(|pairs| {
                     Round {
                         cases: pairs

@@ -137,11 +137,7 @@ impl Seat {
         gpu: u32,
         context: &Arc<Context>,
         layout: Layout,
-        (kernels, pooled, attempts): (
-            Result<Arc<Kernels>, NoKernels>,
-            Option<Pooled>,
-            Attempts,
-        ),
+        (kernels, pooled, attempts): (Result<Arc<Kernels>, NoKernels>, Option<Pooled>, Attempts),
     ) -> Result<Seat, DriverError> {
         let (filled, emptied) = (Event::new(context)?, Event::new(context)?);
         let stream = Stream::new(context)?;
@@ -206,7 +202,9 @@ impl Seat {
                 name: error.name.clone(),
             }),
             Some(Err(error)) => Err(not_run(error.to_string())),
-            None => Err(not_run("access to the pool was never asked for".to_string())),
+            None => Err(not_run(
+                "access to the pool was never asked for".to_string(),
+            )),
         }
     }
 
@@ -361,10 +359,7 @@ impl Seat {
         };
         integrity::place(&mut census, lead, (from.skew(), from.bytes()));
         let done = head + whole.bytes();
-        for (at, offset, bytes) in [
-            (0, 0, head),
-            (lead + units, done, from.bytes() - done),
-        ] {
+        for (at, offset, bytes) in [(0, 0, head), (lead + units, done, from.bytes() - done)] {
             let Some(part) = from.part(offset, bytes).filter(|_| bytes > 0) else {
                 continue;
             };

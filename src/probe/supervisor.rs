@@ -142,6 +142,8 @@ impl Supervisor<'_, '_> {
         let (mut at, mut claimed) = (Place::Off, false);
         for phase in &self.plan.phases {
             if phase.place != at {
+                // Their memory is needed by those who come.
+                self.alone.remove(&at).into_iter().for_each(Staff::end);
                 at = phase.place;
                 staff.take().into_iter().for_each(Staff::end);
                 if !claimed {
@@ -326,7 +328,9 @@ impl Supervisor<'_, '_> {
         // Both kernels store into the other's memory.
         if resident::by_id(&case.mechanism).is_some() {
             let both = [pair, pair.reversed()];
-            return both.into_iter().find_map(|pair| self.claims.hinders(pair, place));
+            return both
+                .into_iter()
+                .find_map(|pair| self.claims.hinders(pair, place));
         }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
             Some(Side::Destination) => pair.reversed(),

@@ -239,7 +239,10 @@ impl Worker {
             let Some(accessor) = self.seat(pair.source).map(|seat| seat.context.clone()) else {
                 continue;
             };
-            let owner = self.seats.iter_mut().find(|seat| seat.gpu == pair.destination.0);
+            let owner = self
+                .seats
+                .iter_mut()
+                .find(|seat| seat.gpu == pair.destination.0);
             if let Some(owner) = owner {
                 owner.grant(pair.source.0, &accessor);
             }

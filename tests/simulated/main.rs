@@ -11,6 +11,7 @@ mod faults;
 mod files;
 mod help;
 mod host;
+mod mechanisms;
 mod recommend;
 mod refusals;
 mod scenarios;
