@@ -376,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Sums that each of two devices adds to one word of `peerproof_contend`; a power of two.
-#define SHARES 64
+#define SHARES 16
 
 // Half of a contest: owner and accessor run this at the same time on the same units, whole ones, and each adds half of what
 // turns the poison into the payload, in SHARES steps a word. One lost step and the unit does not name itself.

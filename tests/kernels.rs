@@ -265,10 +265,7 @@ fn atomics_make_the_payload_of_the_poison_and_of_nothing_else() {
     let module = Module::parse(INTEGRITY_PTX).unwrap();
     let (room, start, first) = (48 << 10, 64u64, 1 << 32);
     let device = Device::new(2 * room);
-    let (payload, poison) = (
-        key(5, Role::Payload).pack(),
-        key(5, Role::Poison).pack(),
-    );
+    let (payload, poison) = (key(5, Role::Payload).pack(), key(5, Role::Poison).pack());
     let ranges = RANGES.into_iter();
     for (skew, bytes) in ranges.filter(|(skew, bytes)| skew % 4 == 0 && bytes % 4 == 0) {
         let (at, len) = ((start + skew) as usize, bytes as usize);
@@ -302,10 +299,7 @@ fn a_contest_needs_every_sum_of_both_sides() {
     let module = Module::parse(INTEGRITY_PTX).unwrap();
     let (bytes, first) = (512, 1234);
     let device = Device::new(4096);
-    let (payload, poison) = (
-        key(5, Role::Payload).pack(),
-        key(5, Role::Poison).pack(),
-    );
+    let (payload, poison) = (key(5, Role::Payload).pack(), key(5, Role::Poison).pack());
     let half = |accessor: u64| {
         let arguments = [BASE, bytes, first, payload, poison, accessor];
         launch(&module, "peerproof_contend", &device, 3, &arguments);
@@ -334,7 +328,9 @@ fn every_kernel_that_writes_to_a_peer_ends_with_a_system_fence() {
             continue;
         }
         let last_write = entry.rfind("st.global").max(entry.rfind("atom.global"));
-        let fence = entry.rfind("membar.sys").or(entry.rfind("fence.acq_rel.sys"));
+        let fence = entry
+            .rfind("membar.sys")
+            .or(entry.rfind("fence.acq_rel.sys"));
         assert!(fence > last_write && last_write.is_some(), "{name}");
     }
 }

@@ -213,4 +213,6 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 128\n"));
     assert!(host.contains("const FLAG_STRIDE: u64 = 128;"));
     assert!(device.contains("#define FLAG_STRIDE 128\n"));
+    assert!(host.contains("const SHARES: u64 = 16;"));
+    assert!(device.contains("#define SHARES 16\n"));
 }

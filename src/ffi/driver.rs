@@ -796,7 +796,10 @@ impl Driver {
     /// Lets another device read and write the pool's memory, that which exists and that to come.
     pub fn pool_grant(&self, pool: PoolHandle, device: i32) -> Result<(), DriverError> {
         let api = "cuMemPoolSetAccess";
-        let set = self.table.cuMemPoolSetAccess.ok_or_else(|| self.lacks(api))?;
+        let set = self
+            .table
+            .cuMemPoolSetAccess
+            .ok_or_else(|| self.lacks(api))?;
         let wish = PoolWish {
             location: OnDevice { kind: 1, device },
             flags: READ_WRITE as c_int,
@@ -809,7 +812,10 @@ impl Driver {
     /// Whether a device may read and write the pool's memory (true) or may do neither (false); `None` for anything else.
     pub fn pool_access(&self, pool: PoolHandle, device: i32) -> Result<Option<bool>, DriverError> {
         let api = "cuMemPoolGetAccess";
-        let get = self.table.cuMemPoolGetAccess.ok_or_else(|| self.lacks(api))?;
+        let get = self
+            .table
+            .cuMemPoolGetAccess
+            .ok_or_else(|| self.lacks(api))?;
         let (mut flags, location) = (0, OnDevice { kind: 1, device });
         // SAFETY: a handle made by `pool_create`, and pointers to live locals.
         let code = unsafe { get(&mut flags, pool.0, &location) };

@@ -52,7 +52,7 @@ const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Units that one block takes at a time; TILE in the source.
 const TILE: u64 = 1024;
 /// What owner and accessor each add to a word of a contest; SHARES in the source.
-const SHARES: u64 = 64;
+const SHARES: u64 = 16;
 
 /// Bytes of the result of verify.
 pub const MISMATCH_BYTES: u64 = 24;
@@ -259,7 +259,12 @@ impl Kernels {
     }
 
     /// The same with stores of 4 bytes.
-    pub fn copy_store4(&self, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
+    pub fn copy_store4(
+        &self,
+        stream: &Stream,
+        to: Region,
+        from: Region,
+    ) -> Result<(), KernelError> {
         self.copy(self.copy_store4, stream, (to, from), 4)
     }
 

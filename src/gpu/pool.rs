@@ -38,7 +38,11 @@ impl Pool {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Pool>, PoolError> {
         let (driver, device) = (context.driver(), context.device().handle);
         // A driver that does not know the attribute has no pools.
-        if driver.device_attribute(device, POOLS_SUPPORTED).unwrap_or(0) == 0 {
+        if driver
+            .device_attribute(device, POOLS_SUPPORTED)
+            .unwrap_or(0)
+            == 0
+        {
             return Err(PoolError::Unsupported);
         }
         context.bind()?;

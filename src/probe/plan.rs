@@ -286,14 +286,12 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let mut rates = Vec::new();
         for mechanism in here() {
             let what = (mechanism.id(), mechanism.rung());
-            let fits =
-                |shape: &&Shape| place != Place::Ranks || shape.offset + shape.bytes <= rank_span;
             // What differs with a fabric handle is the handle, not the engine: one size tells.
             let one = mechanism.memory() == Memory::Fabric;
             let few = if one { 1 } else { usize::MAX };
-            let sizes = shapes.all.iter().filter(|s| !one || s.bytes >= PAGE);
-            let sizes = sizes.filter(|s| mechanism.takes(s.offset, s.bytes));
-            for shape in sizes.filter(fits).take(few) {
+            let sizes = shapes.fitting(*mechanism);
+            let sizes = sizes.filter(|s| place != Place::Ranks || s.offset + s.bytes <= rank_span);
+            for shape in sizes.filter(|s| !one || s.bytes >= PAGE).take(few) {
                 content.extend(rounds(place).map(|subjects| {
                     Round {
                         cases: subjects

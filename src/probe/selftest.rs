@@ -27,10 +27,7 @@ pub fn run(setting: &Setting, seat: &Seat) -> Result<Selftest, SeatError> {
     let limit = limit(BYTES, setting.factor);
     let room = seat.destination.region();
     let mut plants = Vec::new();
-    for (offset, bytes, place) in [
-        (0, BYTES, ""),
-        (UNALIGNED.0, UNALIGNED.1, " (unaligned)"),
-    ] {
+    for (offset, bytes, place) in [(0, BYTES, ""), (UNALIGNED.0, UNALIGNED.1, " (unaligned)")] {
         let target = Target::of(room, seat.guard(), offset, bytes).ok_or(SeatError::Layout)?;
         // A buffer at rest cannot be late.
         let kinds = WrongKind::ALL.into_iter().filter(|k| *k != WrongKind::Late);
@@ -66,9 +63,7 @@ fn vectors(
     Ok(Plant {
         planted: None,
         reported: (!same).then_some(WrongKind::Mixed),
-        detail: format!(
-            "{bytes} bytes written by the device equal the host's arithmetic: {same}"
-        ),
+        detail: format!("{bytes} bytes written by the device equal the host's arithmetic: {same}"),
     })
 }
 

@@ -149,6 +149,8 @@ impl Supervisor<'_, '_> {
         let (mut at, mut claimed) = (Place::Off, false);
         for phase in &self.plan.phases {
             if phase.place != at {
+                // Their memory is needed by those who come.
+                self.alone.remove(&at).into_iter().for_each(Staff::end);
                 at = phase.place;
                 self.timed("end of workers", |_| {
                     staff.take().into_iter().for_each(Staff::end)

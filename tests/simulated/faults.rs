@@ -259,8 +259,15 @@ fn a_refusal_is_a_clean_no_and_a_warning() {
         let Some(of) = record.case.subject.pair() else {
             continue;
         };
-        let by_source =
-            ["advertised", "ce-push", "sm-store"].contains(&record.case.mechanism.as_str());
+        let by_source = [
+            "advertised",
+            "ce-push",
+            "sm-store",
+            "sm-store4",
+            "atomics",
+            "atomics-contended",
+        ]
+        .contains(&record.case.mechanism.as_str());
         let by_destination = ["ce-pull", "sm-load"].contains(&record.case.mechanism.as_str());
         let refused = by_source && of == pair(0, 1) || by_destination && of == pair(1, 0);
         match &record.outcome {

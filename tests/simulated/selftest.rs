@@ -8,7 +8,7 @@ fn every_kind_of_wrong_is_planted_and_named() {
     let host = Host::new("one-gpu");
     let run = host.run(&["selftest"]);
     assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
-    assert!(run.stdout.contains("13 of 13"), "{}", run.stdout);
+    assert!(run.stdout.contains("26 of 26"), "{}", run.stdout);
     for kind in WrongKind::ALL.into_iter().filter(|k| *k != WrongKind::Late) {
         assert!(run.stdout.contains(kind.name()), "{kind}\n{}", run.stdout);
     }
@@ -32,8 +32,13 @@ fn every_kind_of_wrong_is_planted_and_named() {
             .iter()
             .filter(|p| p.planted.is_none())
             .count(),
-        2
+        4
     );
+    let unaligned = selftest
+        .plants
+        .iter()
+        .filter(|p| p.detail.ends_with("(unaligned)"));
+    assert_eq!(unaligned.count(), 13);
 }
 
 #[test]

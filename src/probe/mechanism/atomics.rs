@@ -94,7 +94,7 @@ impl Mechanism for Contended {
     }
 
     fn takes(&self, offset: u64, bytes: u64) -> bool {
-        // Whole units; each of their words is a hundred transactions.
+        // Whole units; each of their words is dozens of transactions.
         offset.is_multiple_of(16) && bytes.is_multiple_of(16) && bytes <= 4096
     }
 

@@ -57,7 +57,9 @@ impl Mechanism for HostExchange {
                 ));
             };
             source.stream.wait_event(&destination.emptied)?;
-            source.kernels()?.copy_store(&source.stream, through, from)?;
+            source
+                .kernels()?
+                .copy_store(&source.stream, through, from)?;
             source.stream.record(&source.filled)?;
             destination.stream.wait_event(&source.filled)?;
             destination

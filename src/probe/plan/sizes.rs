@@ -1,6 +1,7 @@
 //! Sizes and places of transfers, scaled to memory: the same rules fit a 141 GB card and a simulated one of a few MiB.
 
 use super::Budget;
+use crate::probe::mechanism::Mechanism;
 
 /// Alignment of sizes that are not chosen to be odd.
 pub(super) const PAGE: u64 = 4096;
@@ -29,7 +30,7 @@ pub(super) struct Shapes {
 /// The largest transfer: copies of 256 MiB and more have gone wrong where smaller ones did not.
 const LARGEST: u64 = (256 << 20) + PAGE;
 /// Of the free memory, the part that one of a GPU's three buffers may take.
-const SHARE: u64 = 6;
+const SHARE: u64 = 8;
 
 impl Shapes {
     /// For GPUs with at least `memory` bytes free each and, where known, a BAR1 window of `bar1` bytes.
@@ -52,9 +53,7 @@ impl Shapes {
         let attempts = budget.attempts();
         // Less than a unit; one page; a page and a bit that starts and ends inside units; an odd length.
         add(0, 4, attempts);
-        if !quick {
-            add(0, PAGE, attempts);
-        }
+        add(0, PAGE, attempts);
         add(PAGE + 5, PAGE + 6, attempts);
         if !quick && small < middle {
             add(0, small, attempts);
@@ -77,7 +76,7 @@ impl Shapes {
                 add(0, LARGEST, 1);
             } else {
                 left_out.push(format!(
-                    "a transfer of 256 MiB and a page: it is more than a sixth of the free memory, {}",
+                    "a transfer of 256 MiB and a page: it is more than an eighth of the free memory, {}",
                     size(memory)
                 ));
             }
@@ -101,7 +100,7 @@ impl Shapes {
                 }
             }
             Some(bar1) => left_out.push(format!(
-                "offsets beyond BAR1, {}: they lie outside a sixth of the free memory",
+                "offsets beyond BAR1, {}: they lie outside an eighth of the free memory",
                 size(bar1)
             )),
         }
@@ -110,6 +109,27 @@ impl Shapes {
             timed: big,
             left_out,
         }
+    }
+
+    /// Those that a mechanism takes. One that takes few gets more attempts at each, so that a rare fault has about the same
+    /// chance to be seen as with the others.
+    pub(super) fn fitting(&self, mechanism: &dyn Mechanism) -> Vec<Shape> {
+        let fits = |shape: &&Shape| mechanism.takes(shape.offset, shape.bytes);
+        let all: u32 = self.all.iter().map(|shape| shape.attempts).sum();
+        let fit: u32 = self
+            .all
+            .iter()
+            .filter(fits)
+            .map(|shape| shape.attempts)
+            .sum();
+        let factor = (all + fit / 2) / fit.max(1);
+        let fitting = self.all.iter().filter(fits);
+        fitting
+            .map(|shape| Shape {
+                attempts: shape.attempts * factor.max(1),
+                ..*shape
+            })
+            .collect()
     }
 
     /// Bytes that a buffer must have to hold every shape.
@@ -179,7 +199,10 @@ mod tests {
         assert!(far.left_out.iter().any(|text| text.contains("beyond BAR1")));
         let unknown = Shapes::of(80 << 30, None, Budget::Default);
         let texts = unknown.left_out;
-        assert!(texts.iter().any(|text| text.contains("not known")), "{texts:?}");
+        assert!(
+            texts.iter().any(|text| text.contains("not known")),
+            "{texts:?}"
+        );
     }
 
     #[test]
@@ -188,7 +211,10 @@ mod tests {
             for bar1 in [1 << 20, 8 << 20, 256 << 20, 64u64 << 30] {
                 for budget in [Budget::Quick, Budget::Default] {
                     let shapes = shapes(memory, bar1, budget);
-                    assert!(3 * shapes.span() <= memory / 2, "{memory} {bar1} {budget:?}");
+                    assert!(
+                        3 * shapes.span() <= memory / 2,
+                        "{memory} {bar1} {budget:?}"
+                    );
                     assert!(shapes.all.iter().all(|s| s.bytes > 0 && s.attempts > 0));
                     let whole = budget == Budget::Default && memory >= 8 << 30;
                     let within = bar1 <= 256 << 20 || bar1 >= memory;
@@ -200,6 +226,20 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_mechanism_gets_about_as_many_attempts() {
+        let shapes = shapes(140 << 30, 256 << 30, Budget::Default);
+        for mechanism in crate::probe::mechanism::ROSTER {
+            let fitting = shapes.fitting(mechanism);
+            let attempts: u32 = fitting.iter().map(|shape| shape.attempts).sum();
+            assert!(
+                (14..=20).contains(&attempts),
+                "{} {attempts}",
+                mechanism.id()
+            );
         }
     }
 
