@@ -197,6 +197,7 @@ fn one_gpu_is_proven_alone_and_between_two_processes() {
         "ipc-sm-store",
         "memory",
         "pinned-host",
+        "resident-same-gpu",
         "vmm-ce-push",
         "vmm-sm-load",
         "vmm-sm-store",
