@@ -166,7 +166,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 load_system(arrived + (i << 4), a, b);
                 mix(key_in + count, first + i, x, y);
                 if ((a ^ x) | (b ^ y)) wrong = 1;
-                store(again + (i << 4), a, b);
             }
             late = !__syncthreads_or(wrong);
             const bool enough = over;
@@ -183,6 +182,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 u64 a, b;
                 load_system(seen + (i << 4), a, b);
                 store(kept + (i << 4), a, b);
+                load_system(arrived + (i << 4), a, b);
+                store(again + (i << 4), a, b);
             }
         }
         settled = !late;

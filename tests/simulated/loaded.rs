@@ -87,10 +87,11 @@ fn one_source_writes_to_two_roots() {
 
 #[test]
 fn wrong_only_under_load_is_a_failure_under_load() {
+    // A quiet round of four GPUs has four transfers at once, every pair at once has twelve.
     let report = Host::new(ROOTS)
-        .fault("2>5:ce_push=flipped:load=6")
-        .qualify(&["--mechanism", "bounce,ce-push"]);
-    only(&report, pair(2, 5), "ce-push");
+        .fault("2>1:ce_push=flipped:load=5")
+        .qualify(&["--gpus", "0,1,2,3", "--mechanism", "ce-push", "--quick"]);
+    only(&report, pair(2, 1), "ce-push");
     for record in failures(&report) {
         assert_eq!(record.case.rung, Rung::Loaded, "{}", line(record));
         assert_eq!(
@@ -115,11 +116,12 @@ fn a_collapse_of_posted_writes_is_slow_and_not_wrong() {
     let (sound, sick) = (of("switch-pairs-x8"), of("posted-write-collapse"));
     assert!(failures(&sick).is_empty(), "{}", summary(&sick));
     assert_ne!(sick.verdict.grading, Grading::Fail);
-    let all = Load::AllPairs;
-    let (writes, before) = (rate(&sick, "ce-push", all), rate(&sound, "ce-push", all));
-    assert!(writes * 3.0 < before, "{writes} {before}");
-    let (reads, before) = (rate(&sick, "ce-pull", all), rate(&sound, "ce-pull", all));
-    assert!(reads * 2.0 > before, "{reads} {before}");
+    // One source that writes to two roots at once.
+    let many = Load::OneToMany;
+    let (writes, before) = (rate(&sick, "ce-push", many), rate(&sound, "ce-push", many));
+    assert!(writes * 2.0 < before, "{writes} {before}");
+    let (reads, before) = (rate(&sick, "ce-pull", many), rate(&sound, "ce-pull", many));
+    assert!(reads * 1.5 > before, "{reads} {before}");
 }
 
 #[test]

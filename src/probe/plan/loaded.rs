@@ -25,7 +25,7 @@ pub(super) struct Shape {
 pub(super) fn bytes(memory: u64, gpus: usize) -> u64 {
     let flows = 2 * gpus.saturating_sub(1).max(1) as u64;
     let most = memory / (8 * 4 * flows);
-    (memory >> 11).clamp(4 * PAGE, 16 << 20).min(most.max(PAGE)) / PAGE * PAGE
+    (memory >> 9).clamp(16 * PAGE, 16 << 20).min(most.max(PAGE)) / PAGE * PAGE
 }
 
 /// Attempts of a flow in one shape, each judged while the others run.
