@@ -16,6 +16,9 @@ use crate::{
 };
 use std::{collections::BTreeMap, io};
 
+/// A pair that keeps this share of its rate alone lost nothing worth a name.
+const UNHURT: f64 = 0.9;
+
 fn rate(record: &Record) -> Option<f64> {
     let rate = record.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
     median(&rate.samples)
@@ -64,7 +67,12 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
                 Some((pair, *rate, *quiet, rate / quiet))
             })
             .min_by(|a, b| a.3.total_cmp(&b.3));
-        if let Some((pair, rate, quiet, share)) = lost {
+        if let Some((_, _, _, share)) = lost.filter(|l| l.3 >= UNHURT) {
+            let share = (share * 100.0).min(100.0);
+            text.push_str(&format!(
+                "; each kept {share:.0}% or more of its rate alone"
+            ));
+        } else if let Some((pair, rate, quiet, share)) = lost {
             text.push_str(&format!(
                 "; {pair} kept least: {} GB/s, {:.0}% of its {} alone",
                 decimals(rate, rate),

@@ -262,7 +262,8 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             &format!("{}: {}", known_at(*height), count(*number, "pair")),
         )?;
     }
-    notes(&open, pairs.len(), page)?;
+    // Said of all pairs that have a number, it needs no list.
+    notes(&open, reached.values().sum(), page)?;
     let mut stopped: Vec<_> = stopped.into_iter().collect();
     stopped.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
     for (word, records) in &stopped {

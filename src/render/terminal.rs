@@ -508,6 +508,13 @@ fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
         }
     }
     groups.sort_by_key(|(loaded, attempts, ..)| (*loaded, Reverse(*attempts)));
+    // One number for all needs no list of them.
+    let alike = groups.iter().filter(|(loaded, ..)| !loaded).count() == 1;
+    for (_, _, _, names) in groups.iter_mut().filter(|(loaded, ..)| alike && !loaded) {
+        if names.len() > 1 {
+            *names = vec!["every mechanism of pairs".to_string()];
+        }
+    }
     for (loaded, attempts, rate, names) in &groups {
         let tries = count(*attempts as usize, "attempt");
         let load = if *loaded { "under load, " } else { "" };
