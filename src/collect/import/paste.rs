@@ -436,7 +436,7 @@ impl File<'_> {
         let written = || lines.iter().filter(|l| !l.text.trim().is_empty());
         let (first, last) = (
             written().next().map_or(0, |l| l.number),
-            written().last().map_or(0, |l| l.number),
+            written().next_back().map_or(0, |l| l.number),
         );
         match first == last {
             true => format!("{}:{first}", self.name),
