@@ -59,7 +59,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let pasted = import::read_all(&texts, base).map_err(|error| Stop::usage(error.to_string()))?;
     let (ticket, snapshot) = (pasted.ticket, pasted.snapshot);
     if report.is_none() && ticket.inputs.is_empty() && ticket.remarks.is_empty() {
-        let first = ticket.unread.first().map_or_else(
+        // A known kind that is of no use says what to give instead.
+        let named = ticket
+            .unread
+            .iter()
+            .find(|u| u.reason.contains("give "))
+            .or(ticket.unread.first());
+        let first = named.map_or_else(
             || "the input is empty".to_string(),
             |u| format!("{}: {} ('{}')", u.source, u.reason, u.text),
         );

@@ -23,12 +23,17 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     let snapshot = evidence.snapshot;
     let real = findings(evidence);
     let measured = verdict.is_some();
-    let mut conclusions = answers(snapshot, ticket);
-    conclusions.extend(
-        real.iter()
-            .filter(|f| f.judgement == Judgement::Indicted)
-            .map(conclusion),
-    );
+    let held = real
+        .iter()
+        .filter(|f| f.judgement == Judgement::Indicted)
+        .map(conclusion);
+    let said = answers(snapshot, ticket);
+    // Where no peer access exists, that is the answer, and what engines say of it follows from it.
+    let conclusions: Vec<Conclusion> = if all_refused(evidence) {
+        held.chain(said).collect()
+    } else {
+        said.into_iter().chain(held).collect()
+    };
     let (suspects, mut cleared) = if measured {
         (Vec::new(), Vec::new())
     } else {
@@ -492,6 +497,12 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
     })
 }
 
+/// Whether the driver offers no peer access on any pair.
+fn all_refused(e: &Evidence) -> bool {
+    let count = u32::try_from(e.snapshot.gpus.len()).unwrap_or(0);
+    count > 1 && OrderedPair::all(count).all(|p| matches!(e.claim(p), PeerClaim::Refused(_)))
+}
+
 /// What the driver claims of all pairs: all OK, some refused, or not known.
 fn claims(e: &Evidence, count: u32) -> Option<bool> {
     let mut known = false;
@@ -530,7 +541,15 @@ fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
         say("whether bytes arrive: no claim proves it", NEXT_QUALIFY);
     }
     let nvlink = OrderedPair::all(count).all(|p| e.has_nvlink(p));
-    if claims(e, count).is_none() && !nvlink {
+    if all_refused(e) {
+        // Nothing of the path between the GPUs is used.
+        return out;
+    }
+    let claimed = snapshot
+        .claims
+        .iter()
+        .any(|(_, c)| c.p2p_read.known().is_some() || c.p2p_write.known().is_some());
+    if !claimed && !nvlink {
         say(
             "what the driver claims of peer access",
             "nvidia-smi topo -p2p r",
@@ -634,6 +653,9 @@ fn next(
         [one] => format!(
             "it copies on every ordered pair, directly and through the host, which proves or clears {one}{root}"
         ),
+        _ if all_refused(e) => {
+            "no peer access exists here, so nothing is to be repaired; it proves the way through the host that is used instead".to_string()
+        }
         _ => format!("no text shows whether bytes arrive; it tries every ordered pair{root}"),
     };
     (command, because)

@@ -306,6 +306,14 @@ fn rows(
 ) -> io::Result<usize> {
     let mut label = "     seen ";
     for line in evidence.iter().take(limits.evidence) {
+        // A log line carries its place at its end; the middle may go.
+        let line = &match (limits.lists, line.rsplit_once(" (")) {
+            (usize::MAX, _) | (_, None) => line.clone(),
+            (_, Some((text, place))) if text.chars().count() > 150 => {
+                format!("{} ({place}", cut(text, 150))
+            }
+            _ => line.clone(),
+        };
         page.labelled(
             Tone::Faint,
             label,

@@ -421,6 +421,11 @@ pub(super) fn read_command(part: &mut Part, command: &str, line: &Line) -> bool 
 pub(super) fn read_prose(part: &mut Part, line: &Line) {
     let text = line.text.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
+    // "change" is no "hang".
+    let word = |words: &[&str]| {
+        text.split(|c: char| !c.is_alphabetic())
+            .any(|w| words.contains(&w))
+    };
     let kind = if has(&["!!!!", "garbage", "gibberish", "word salad", "nonsense"]) {
         RemarkKind::Garbage
     } else if has(&[
@@ -432,15 +437,17 @@ pub(super) fn read_prose(part: &mut Part, line: &Line) {
         "wrong result",
     ]) {
         RemarkKind::WrongData
-    } else if has(&[
+    } else if word(&[
         "hang",
+        "hangs",
+        "hanging",
         "hung",
         "stuck",
-        "never returns",
-        "never finishes",
         "freezes",
         "deadlock",
-    ]) {
+        "deadlocks",
+    ]) || has(&["never returns", "never finishes"])
+    {
         RemarkKind::Hang
     } else if has(&["custom all-reduce", "custom allreduce", "custom all reduce"]) {
         RemarkKind::CustomAllReduceOff

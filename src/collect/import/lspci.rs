@@ -418,10 +418,8 @@ fn take(
                 part.cite("host bridge", function.title.clone(), &function.line);
             }
         }
-        Some(0x0680) if nvidia => {
-            if part.snapshot.nvswitches.len() < 64 {
-                part.snapshot.nvswitches.push(address);
-            }
+        Some(0x0680) if nvidia && part.snapshot.nvswitches.len() < 64 => {
+            part.snapshot.nvswitches.push(address);
         }
         Some(class) if is_display(class) && nvidia => {
             let chain = path();
@@ -465,16 +463,14 @@ fn take(
                 part.remark(RemarkKind::GpuLost, &line.text, &line, false);
             }
         }
-        Some(class) if class >> 8 == 2 => {
-            if part.snapshot.nics.len() < 128 {
-                part.snapshot.nics.push(Nic {
-                    name: address.to_string(),
-                    pci: Reading::Known(address),
-                    bridge_chain: path(),
-                    numa_node: known(function.numa),
-                    to_gpus: Vec::new(),
-                });
-            }
+        Some(class) if class >> 8 == 2 && part.snapshot.nics.len() < 128 => {
+            part.snapshot.nics.push(Nic {
+                name: address.to_string(),
+                pci: Reading::Known(address),
+                bridge_chain: path(),
+                numa_node: known(function.numa),
+                to_gpus: Vec::new(),
+            });
         }
         _ => {}
     }

@@ -427,7 +427,6 @@ fn owns(kind: Kind, line: &str) -> bool {
     match kind {
         Kind::Query => indented,
         Kind::Lspci => line.starts_with('\t'),
-        Kind::Other(_) => false,
         _ => false,
     }
 }
@@ -437,7 +436,7 @@ impl File<'_> {
         let written = || lines.iter().filter(|l| !l.text.trim().is_empty());
         let (first, last) = (
             written().next().map_or(0, |l| l.number),
-            written().last().map_or(0, |l| l.number),
+            written().next_back().map_or(0, |l| l.number),
         );
         match first == last {
             true => format!("{}:{first}", self.name),
@@ -459,11 +458,18 @@ impl File<'_> {
     }
 
     fn unread(&mut self, source: String, text: String, reason: String) {
-        if self.ticket.unread.len() < MOST_UNREAD {
+        let count = self.ticket.unread.len();
+        if count < MOST_UNREAD {
             self.ticket.unread.push(Unread {
                 source,
                 text,
                 reason,
+            });
+        } else if count == MOST_UNREAD {
+            self.ticket.unread.push(Unread {
+                source,
+                text: String::new(),
+                reason: "from here on, lines that are not understood are not listed".to_string(),
             });
         }
     }
