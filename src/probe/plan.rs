@@ -9,7 +9,7 @@ mod sizes;
 pub use budget::{Budget, Needs};
 pub use rounds::tournament;
 
-use self::sizes::{PAGE, Shape, Shapes};
+use self::sizes::{PAGE, Shapes};
 use super::{
     alone,
     mechanism::{self, Memory, Place},
