@@ -120,12 +120,12 @@ impl Child {
                 loop {
                     let mut line = String::new();
                     let read = output.read_line(&mut line).map(|_| line);
-                    let (over, whole) = match &read {
-                        Ok(line) => (line.is_empty(), line.ends_with('\n')),
-                        Err(_) => (true, true),
-                    };
+                    let failed = read.is_err();
                     // A message that its sender did not live to finish is none: how it ended is what counts.
-                    if whole && sender.send(read).is_err() || over || !whole {
+                    if read.as_ref().is_ok_and(|line| !line.ends_with('\n')) {
+                        break;
+                    }
+                    if sender.send(read).is_err() || failed {
                         break;
                     }
                 }

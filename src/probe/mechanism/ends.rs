@@ -34,19 +34,21 @@ impl Transfer<'_> {
     /// Queues a copy out of the executing seat's memory into the other end's.
     pub(super) fn push(&self, to: Region, from: Region) -> Result<(), StartError> {
         let (own, stream) = (&*self.executing.context, &self.executing.stream);
-        Ok(match self.other {
+        match self.other {
             Some(other) => stream.copy_peer((to, &other.context), (from, own))?,
             // Memory of another process has no context here: its address alone says where it is.
             None => stream.copy(to, from)?,
-        })
+        }
+        Ok(())
     }
 
     /// Queues a copy out of the other end's memory into the executing seat's.
     pub(super) fn pull(&self, to: Region, from: Region) -> Result<(), StartError> {
         let (own, stream) = (&*self.executing.context, &self.executing.stream);
-        Ok(match self.other {
+        match self.other {
             Some(other) => stream.copy_peer((to, own), (from, &other.context))?,
             None => stream.copy(to, from)?,
-        })
+        }
+        Ok(())
     }
 }
