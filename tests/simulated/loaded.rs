@@ -17,14 +17,13 @@ fn loaded(report: &Report) -> Vec<&Record> {
     records.filter(|r| r.case.rung == Rung::Loaded).collect()
 }
 
-/// Median rate of all flows of a mechanism in a shape.
-fn rate(report: &Report, mechanism: &str, load: Load) -> f64 {
+/// Rate of the slowest flow of a mechanism in a shape.
+fn slowest(report: &Report, mechanism: &str, load: Load) -> f64 {
     let records = loaded(report).into_iter();
-    let samples: Vec<f64> = records
+    let rates = records
         .filter(|r| r.case.mechanism == mechanism && r.case.load == Some(load))
-        .filter_map(|r| median(&r.rate.as_ref()?.samples))
-        .collect();
-    median(&samples).unwrap()
+        .filter_map(|r| median(&r.rate.as_ref()?.samples));
+    rates.fold(f64::INFINITY, f64::min)
 }
 
 #[test]
@@ -116,12 +115,11 @@ fn a_collapse_of_posted_writes_is_slow_and_not_wrong() {
     let (sound, sick) = (of("switch-pairs-x8"), of("posted-write-collapse"));
     assert!(failures(&sick).is_empty(), "{}", summary(&sick));
     assert_ne!(sick.verdict.grading, Grading::Fail);
-    // One source that writes to two roots at once.
-    let many = Load::OneToMany;
-    let (writes, before) = (rate(&sick, "ce-push", many), rate(&sound, "ce-push", many));
-    assert!(writes * 2.0 < before, "{writes} {before}");
-    let (reads, before) = (rate(&sick, "ce-pull", many), rate(&sound, "ce-pull", many));
-    assert!(reads * 1.5 > before, "{reads} {before}");
+    let of = |report: &Report, mechanism: &str| slowest(report, mechanism, Load::AllPairs);
+    let (writes, before) = (of(&sick, "ce-push"), of(&sound, "ce-push"));
+    assert!(writes * 3.0 < before, "{writes} {before}");
+    let (reads, before) = (of(&sick, "ce-pull"), of(&sound, "ce-pull"));
+    assert!(reads * 2.0 > before, "{reads} {before}");
 }
 
 #[test]
