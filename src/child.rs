@@ -4,9 +4,9 @@
 //! A worker leads its own process group, ends when its input closes and dies with the thread that spawned it, so that
 //! thread must outlive it.
 
-use crate::ffi::process;
+use crate::ffi::{process, socket::Line};
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -31,6 +31,8 @@ pub struct Child {
     input: Option<std::process::ChildStdin>,
     lines: mpsc::Receiver<std::io::Result<String>>,
     stderr: Arc<Mutex<VecDeque<String>>>,
+    /// It was killed and did not go: waiting again would only cost time.
+    stuck: bool,
 }
 
 /// Why no message came.
@@ -65,6 +67,27 @@ impl Child {
         arguments: &[String],
         environment: &[(String, Option<String>)],
     ) -> Result<Child, SpawnError> {
+        Child::start(arguments, environment, None)
+    }
+
+    /// The same with a line over which file descriptors pass; its number is the last argument.
+    pub fn spawn_with_line(
+        arguments: &[String],
+        environment: &[(String, Option<String>)],
+    ) -> Result<(Child, Line), SpawnError> {
+        let (own, theirs) = Line::pair().map_err(|error| SpawnError {
+            what: "make a pair of sockets",
+            error,
+        })?;
+        let child = Child::start(arguments, environment, Some(&theirs))?;
+        Ok((child, own))
+    }
+
+    fn start(
+        arguments: &[String],
+        environment: &[(String, Option<String>)],
+        line: Option<&Line>,
+    ) -> Result<Child, SpawnError> {
         let binary = std::env::current_exe().map_err(|error| SpawnError {
             what: "find this binary",
             error,
@@ -82,6 +105,10 @@ impl Child {
             };
         }
         process::die_with_parent(&mut command);
+        if let Some(line) = line {
+            command.arg(line.number().to_string());
+            line.inherit(&mut command);
+        }
         let mut process = command.spawn().map_err(|error| SpawnError {
             what: "start a worker",
             error,
@@ -116,6 +143,7 @@ impl Child {
             input,
             lines,
             stderr,
+            stuck: false,
         })
     }
 
@@ -173,6 +201,28 @@ impl Child {
         }
     }
 
+    /// The same for several, which end side by side.
+    pub fn end_all(mut children: Vec<Child>, grace: Duration) {
+        children.iter_mut().for_each(|child| child.input = None);
+        let until = Instant::now() + grace;
+        for child in children {
+            child.end(until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Kills several at once. False when one of them is still there afterwards.
+    pub fn kill_all(mut children: Vec<Child>) -> bool {
+        children.iter_mut().for_each(Child::signal_kill);
+        let until = Instant::now() + KILL_WAIT;
+        let mut gone = true;
+        for mut child in children {
+            let left = until.saturating_duration_since(Instant::now());
+            child.stuck = child.wait(left).is_none();
+            gone &= !child.stuck;
+        }
+        gone
+    }
+
     /// Kills it with its process group. False when it is still there afterwards: stuck in the kernel.
     pub fn kill(mut self) -> bool {
         self.kill_and_wait()
@@ -181,14 +231,25 @@ impl Child {
     /// Kills it and does not wait: it holds nothing that anybody needs. The system reaps it when this process ends.
     pub fn abandon(mut self) {
         self.input = None;
-        let _ = killpg(Pid::from_raw(self.process.id() as i32), Signal::SIGKILL);
+        self.signal_kill();
         std::mem::forget(self);
     }
 
+    fn signal_kill(&mut self) {
+        // Reaped already: its number may be another's by now.
+        if self.process.try_wait().is_ok_and(|status| status.is_some()) {
+            return;
+        }
+        let pid = Pid::from_raw(self.process.id() as i32);
+        // By its group for what it may have started, and by itself should it have left the group.
+        let _ = killpg(pid, Signal::SIGKILL);
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+
     fn kill_and_wait(&mut self) -> bool {
-        let _ = killpg(Pid::from_raw(self.process.id() as i32), Signal::SIGKILL);
-        let _ = self.process.kill();
-        self.wait(KILL_WAIT).is_some()
+        self.signal_kill();
+        self.stuck = self.wait(KILL_WAIT).is_none();
+        !self.stuck
     }
 
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
@@ -231,7 +292,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.process.try_wait().ok().flatten().is_none() {
+        if !self.stuck {
             self.kill_and_wait();
         }
     }

@@ -130,9 +130,42 @@ pub fn stream(key: u64, first: u64, bytes: usize) -> Vec<u8> {
     all
 }
 
+/// `bytes` bytes of the same stream from byte `skew` of unit `first` on, where `skew` is less than a unit.
+pub fn part(key: u64, first: u64, skew: u64, bytes: usize) -> Vec<u8> {
+    let mut all = stream(key, first, bytes + skew as usize);
+    all.drain(..skew as usize);
+    all
+}
+
+/// `bytes` that start at byte `skew` of a unit, cut at the boundaries of units: perhaps a rim, whole units, perhaps a rim.
+pub fn pieces(bytes: &[u8], skew: u64) -> impl Iterator<Item = &[u8]> {
+    let head = ((UNIT - skew % UNIT) % UNIT).min(bytes.len() as u64) as usize;
+    let (head, rest) = bytes.split_at(head);
+    let head = (!head.is_empty()).then_some(head);
+    head.into_iter().chain(rest.chunks(UNIT as usize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_cut_where_units_end() {
+        let packed = key(3, Role::Payload).pack();
+        let whole = stream(packed, 7, 64);
+        for (skew, bytes, lengths) in [
+            (0, 33, vec![16, 16, 1]),
+            (5, 7, vec![7]),
+            (5, 11, vec![11]),
+            (15, 34, vec![1, 16, 16, 1]),
+            (3, 29, vec![13, 16]),
+        ] {
+            let part = part(packed, 7, skew, bytes);
+            assert_eq!(part, whole[skew as usize..skew as usize + bytes]);
+            let cut: Vec<usize> = pieces(&part, skew).map(<[u8]>::len).collect();
+            assert_eq!(cut, lengths);
+        }
+    }
 
     fn key(attempt: u16, role: Role) -> Key {
         Key {

@@ -71,7 +71,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hwlocality", &["collect/hwloc.rs"]),
     ("sysinfo", &["collect/system.rs"]),
     ("nix", &["child.rs", "collect/system.rs", "ffi/process.rs"]),
-    ("libc", &["collect/kernel_log.rs", "ffi/process.rs"]),
+    (
+        "libc",
+        &["collect/kernel_log.rs", "ffi/process.rs", "ffi/socket.rs"],
+    ),
     ("roxmltree", &["collect/import/"]),
     ("toml", &["profile/load.rs"]),
     ("colored", &["render/page.rs"]),

@@ -35,11 +35,7 @@ fn read(names: &[&str]) -> Pasted {
 }
 
 fn judge(pasted: &Pasted) -> Diagnosis {
-    let evidence = Evidence {
-        snapshot: &pasted.snapshot,
-        records: &[],
-        observations: &[],
-    };
+    let evidence = Evidence::new(&pasted.snapshot, &[], &[]);
     diagnose::ticket(&evidence, &pasted.ticket, None)
 }
 

@@ -527,6 +527,7 @@ fn report() -> Report {
         arguments: Vec::new(),
         snapshot,
         tested_gpus: Vec::new(),
+        ladder: Vec::new(),
         records: Vec::new(),
         observations: Vec::new(),
         selftest: None,

@@ -170,19 +170,201 @@ fn golden_words_of_the_committed_kernel() {
         );
         assert_eq!(hex(&device.get(0, 16)), unit, "{key:016x} {index:x}");
     }
-    // A whole stream with a tail of less than a unit, and nothing past it.
-    let (key, bytes) = (vectors()[14].0, 2048 + 13);
-    device.put(0, &[0xa5; 4096]);
-    launch(
-        &module,
-        "peerproof_fill",
-        &device,
-        3,
-        &[BASE, bytes, 77, key],
+}
+
+/// Where ranges start in a unit, and how long they are: inside one unit, over its end, whole units, and many tiles.
+const RANGES: [(u64, u64); 14] = [
+    (0, 1),
+    (0, 16),
+    (0, 2048 + 13),
+    (3, 4),
+    (5, 11),
+    (5, 12),
+    (15, 1),
+    (15, 18),
+    (4, 12),
+    (4, 16),
+    (8, 4096),
+    (5, 4102),
+    (9, 20_000),
+    (12, 40_004),
+];
+
+#[test]
+fn ranges_are_filled_and_verified_to_the_byte() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let (room, start) = (48 << 10, 64);
+    let result = room as u64;
+    let device = Device::new(room + 4096);
+    let (key, first) = (vectors()[14].0, 77);
+    for (skew, bytes) in RANGES {
+        let (at, len) = ((start + skew) as usize, bytes as usize);
+        let verify = || {
+            let mut cleared = [0u8; MISMATCH_BYTES as usize];
+            cleared[8..16].fill(0xff);
+            device.put(room, &cleared);
+            let arguments = [BASE + start + skew, bytes, first, key, BASE + result];
+            launch(&module, "peerproof_verify", &device, 2, &arguments);
+            read_mismatch(&device.get(room, MISMATCH_BYTES as usize)).unwrap()
+        };
+        device.put(0, &vec![0xa5; room]);
+        let arguments = [BASE + start + skew, bytes, first, key];
+        launch(&module, "peerproof_fill", &device, 3, &arguments);
+        let mut wanted = vec![0xa5; room];
+        wanted[at..at + len].copy_from_slice(&words::part(key, first, skew, len));
+        // Not one byte beside it.
+        assert!(device.get(0, room) == wanted, "{skew} {bytes}");
+        assert_eq!(verify().wrong, 0, "{skew} {bytes}");
+
+        // Each of these bytes alone is one wrong unit, and it is that one.
+        for wrong in [0, len / 2, len.saturating_sub(17), len - 1] {
+            let mut one = wanted.clone();
+            one[at + wrong] ^= 0x20;
+            device.put(0, &one);
+            let seen = verify();
+            let unit = (skew as usize + wrong) as u64 / 16;
+            assert_eq!(
+                (seen.wrong, seen.first, seen.last),
+                (1, unit, unit),
+                "{skew} {bytes} byte {wrong}"
+            );
+        }
+        device.put(at, &vec![0; len]);
+        let seen = verify();
+        let units = (skew + bytes).div_ceil(16);
+        assert_eq!((seen.wrong, seen.first, seen.last), (units, 0, units - 1));
+    }
+}
+
+#[test]
+fn copies_move_a_range_and_nothing_beside_it() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let (room, start) = (48 << 10, 64u64);
+    let device = Device::new(2 * room);
+    for kernel in [
+        "peerproof_copy_load",
+        "peerproof_copy_store",
+        "peerproof_copy_store4",
+    ] {
+        for (skew, bytes) in RANGES {
+            let (at, len) = ((start + skew) as usize, bytes as usize);
+            let sent = words::part(vectors()[3].0, 9, skew, len);
+            device.put(0, &vec![0xa5; 2 * room]);
+            device.put(room + at, &sent);
+            let to = BASE + start + skew;
+            launch(&module, kernel, &device, 2, &[to, to + room as u64, bytes]);
+            let mut wanted = vec![0xa5; room];
+            wanted[at..at + len].copy_from_slice(&sent);
+            assert!(device.get(0, room) == wanted, "{kernel} {skew} {bytes}");
+        }
+    }
+}
+
+#[test]
+fn atomics_make_the_payload_of_the_poison_and_of_nothing_else() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let (room, start, first) = (48 << 10, 64u64, 1 << 32);
+    let device = Device::new(2 * room);
+    let (payload, poison) = (
+        key(5, Role::Payload).pack(),
+        key(5, Role::Poison).pack(),
     );
-    let mut wanted = words::stream(key, 77, bytes as usize);
-    wanted.resize(4096, 0xa5);
-    assert!(device.get(0, 4096) == wanted);
+    let ranges = RANGES.into_iter();
+    for (skew, bytes) in ranges.filter(|(skew, bytes)| skew % 4 == 0 && bytes % 4 == 0) {
+        let (at, len) = ((start + skew) as usize, bytes as usize);
+        let sent = words::part(payload, first, skew, len);
+        let owned = words::part(poison, first, skew, len);
+        let run = |found: &[u8]| {
+            device.put(0, &vec![0xa5; 2 * room]);
+            device.put(at, found);
+            device.put(room + at, &sent);
+            let to = BASE + start + skew;
+            let arguments = [to, to + room as u64, bytes, first, poison];
+            launch(&module, "peerproof_atomics", &device, 2, &arguments);
+            device.get(0, room)
+        };
+        let mut wanted = vec![0xa5; room];
+        wanted[at..at + len].copy_from_slice(&sent);
+        assert!(run(&owned) == wanted, "{skew} {bytes}");
+        // On what the owner never wrote all but an exchange go wrong: the result depends on what was there.
+        let other = run(&vec![0x11; len]);
+        let right = (0..len / 4).filter(|word| {
+            let word = at + word * 4..at + word * 4 + 4;
+            other[word.clone()] == wanted[word]
+        });
+        let exchanged = right.count();
+        assert!(exchanged <= len / 4 / 4 + 4, "{skew} {bytes}: {exchanged}");
+    }
+}
+
+#[test]
+fn a_contest_needs_every_sum_of_both_sides() {
+    let module = Module::parse(INTEGRITY_PTX).unwrap();
+    let (bytes, first) = (512, 1234);
+    let device = Device::new(4096);
+    let (payload, poison) = (
+        key(5, Role::Payload).pack(),
+        key(5, Role::Poison).pack(),
+    );
+    let half = |accessor: u64| {
+        let arguments = [BASE, bytes, first, payload, poison, accessor];
+        launch(&module, "peerproof_contend", &device, 3, &arguments);
+    };
+    let wanted = words::stream(payload, first, bytes as usize);
+    device.put(0, &words::stream(poison, first, bytes as usize));
+    half(0);
+    let between = device.get(0, bytes as usize);
+    let mut units = between.chunks(16).zip(wanted.chunks(16));
+    assert!(units.all(|(seen, want)| seen != want));
+    half(1);
+    assert!(device.get(0, bytes as usize) == wanted);
+    // One sum too many.
+    half(1);
+    assert!(device.get(0, bytes as usize) != wanted);
+}
+
+/// A store may still be under way when a kernel's last instruction has run; only a fence at system scope before its end
+/// makes it visible to the owner (pitfall P8 of `docs/method.md`).
+#[test]
+fn every_kernel_that_writes_to_a_peer_ends_with_a_system_fence() {
+    for entry in INTEGRITY_PTX.split(".visible .entry ").skip(1) {
+        let name = entry.split('(').next().unwrap();
+        let crosses = ["copy_store", "copy_store4", "atomics", "contend"];
+        if !crosses.iter().any(|n| name == format!("peerproof_{n}")) {
+            continue;
+        }
+        let last_write = entry.rfind("st.global").max(entry.rfind("atom.global"));
+        let fence = entry.rfind("membar.sys").or(entry.rfind("fence.acq_rel.sys"));
+        assert!(fence > last_write && last_write.is_some(), "{name}");
+    }
+}
+
+/// The owner's L2 is where writes of peers arrive; its L1 may hold older lines, and so may a reader's (pitfall P7).
+#[test]
+fn what_is_judged_is_read_past_l1() {
+    for entry in INTEGRITY_PTX.split(".visible .entry ").skip(1) {
+        let name = entry.split('(').next().unwrap();
+        let loads: Vec<&str> = entry
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("ld.") && line.contains("global"))
+            .collect();
+        let whole = loads.iter().filter(|line| line.contains(".v2."));
+        match name {
+            "peerproof_verify" | "peerproof_classify" => {
+                assert!(whole.clone().count() > 0, "{name}");
+                whole.for_each(|line| assert!(line.starts_with("ld.global.cg"), "{name}: {line}"));
+                let rims = loads.iter().filter(|line| line.contains(".u8"));
+                rims.for_each(|line| assert!(line.contains("volatile"), "{name}: {line}"));
+            }
+            "peerproof_copy_load" => {
+                assert!(!loads.is_empty());
+                let past = |line: &&str| line.starts_with("ld.volatile.global");
+                assert!(loads.iter().all(past), "{name}: {loads:?}");
+            }
+            _ => {}
+        }
+    }
 }
 
 const UNITS: usize = 2048;

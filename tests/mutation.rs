@@ -280,6 +280,7 @@ fn report() -> Vec<u8> {
         arguments: Vec::new(),
         snapshot,
         tested_gpus: vec![0, 1],
+        ladder: Vec::new(),
         records: Vec::new(),
         observations: Vec::new(),
         selftest: None,

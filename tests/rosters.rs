@@ -3,7 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use peerproof::{diagnose, gpu::kernels::INTEGRITY_PTX, probe::mechanism};
+use peerproof::{
+    diagnose,
+    gpu::{kernels::INTEGRITY_PTX, resident::RESIDENT_PTX},
+    probe::{loaded, mechanism, resident},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -46,7 +50,30 @@ fn kebab(stems: BTreeSet<String>) -> BTreeSet<String> {
 #[test]
 fn a_mechanism_is_one_file_and_one_line() {
     let ids = set(mechanism::ROSTER.iter().map(|m| m.id()));
-    assert_eq!(ids, kebab(stems("src/probe/mechanism", ".rs")));
+    let mut files = stems("src/probe/mechanism", ".rs");
+    // What a mechanism is given.
+    assert!(files.remove("ends"));
+    let texts: BTreeMap<String, String> = files
+        .into_iter()
+        .map(|stem| {
+            let path = root().join(format!("src/probe/mechanism/{stem}.rs"));
+            (stem, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    // One file each, or one for a family: the same operations over another kind of memory.
+    let mut used = BTreeSet::new();
+    for id in &ids {
+        let named = format!("\"{id}\"");
+        let named = texts.iter().filter(|(_, text)| text.contains(&named));
+        let stems: Vec<&str> = named.map(|(stem, _)| stem.as_str()).collect();
+        assert_eq!(stems.len(), 1, "{id} is named by {stems:?}");
+        used.insert(stems[0].to_string());
+    }
+    assert_eq!(
+        used,
+        texts.keys().cloned().collect(),
+        "files without a mechanism"
+    );
     // The number inside words is the place in the roster and has six bits; the highest stands for no mechanism.
     assert!(mechanism::ROSTER.len() < 63);
     for (at, m) in mechanism::ROSTER.iter().enumerate() {
@@ -64,6 +91,16 @@ fn a_mechanism_of_one_gpu_does_not_share_its_name_with_one_of_pairs() {
     let alone = set(peerproof::probe::alone::ROSTER.iter().map(|(id, _)| *id));
     let pairs = set(mechanism::ROSTER.iter().map(|m| m.id()));
     assert!(alone.is_disjoint(&pairs));
+    let exchanges = set(resident::ROSTER.iter().map(|exchange| exchange.id));
+    assert!(exchanges.is_disjoint(&pairs) && exchanges.is_disjoint(&alone));
+    assert!(exchanges.iter().all(|id| resident::by_id(id).is_some()));
+}
+
+#[test]
+fn what_runs_under_load_is_a_mechanism() {
+    for id in loaded::MECHANISMS {
+        assert!(mechanism::by_id(id).is_some(), "{id}");
+    }
 }
 
 #[test]
@@ -143,14 +180,17 @@ fn mentions(body: &str, named: &str) -> bool {
 
 #[test]
 fn kernels_get_as_many_arguments_as_they_take() {
-    let code = fs::read_to_string(root().join("src/gpu/kernels.rs")).unwrap();
-    let launched = launches(&code);
-    let taken = entries(INTEGRITY_PTX);
-    assert_eq!(
-        launched, taken,
-        "src/gpu/kernels.rs (left) and kernels/integrity.ptx (right) differ"
-    );
-    assert!(taken.len() >= 5, "{taken:?}");
+    for (file, ptx, least) in [
+        ("src/gpu/kernels.rs", INTEGRITY_PTX, 5),
+        ("src/gpu/resident.rs", RESIDENT_PTX, 1),
+    ] {
+        let code = fs::read_to_string(root().join(file)).unwrap();
+        let (launched, taken) = (launches(&code), entries(ptx));
+        assert_eq!(launched, taken, "{file} (left) and its PTX (right) differ");
+        assert!(taken.len() >= least, "{taken:?}");
+    }
+    // What is embedded is all that is committed.
+    assert_eq!(stems("kernels", ".ptx").len(), 2);
 }
 
 #[test]
@@ -167,4 +207,10 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 256\n"));
     assert!(host.contains("const TILE: u64 = 1024;"));
     assert!(device.contains("#define UNROLL 4\n#define TILE (THREADS * UNROLL)\n"));
+    let host = fs::read_to_string(root().join("src/gpu/resident.rs")).unwrap();
+    let device = fs::read_to_string(root().join("kernels/resident.cu")).unwrap();
+    assert!(host.contains("const THREADS: u32 = 128;"));
+    assert!(device.contains("#define THREADS 128\n"));
+    assert!(host.contains("const FLAG_STRIDE: u64 = 128;"));
+    assert!(device.contains("#define FLAG_STRIDE 128\n"));
 }

@@ -1,7 +1,10 @@
 //! What a reader must know before trusting a recommendation: what was not proven, and the traps that this host and the
 //! operator's environment hold.
 
-use super::group::{Group, Peers};
+use super::{
+    group::{Group, Peers},
+    request::Request,
+};
 use crate::{
     diagnose::Evidence,
     model::{case::Rung, finding::Recommendation},
@@ -13,6 +16,7 @@ pub(super) fn warn(
     engine: &EngineProfile,
     evidence: Option<&Evidence>,
     group: &Group,
+    request: &Request,
     answer: &mut Recommendation,
 ) {
     let mut say = Vec::new();
@@ -43,6 +47,23 @@ pub(super) fn warn(
             group.broken_elsewhere.len(),
             names.join(", ")
         ));
+    }
+    if let Some(sound) = &group.sound_instead {
+        let names: Vec<String> = sound.iter().map(ToString::to_string).collect();
+        say.push(format!(
+            "GPUs {} have no broken pair among them: ask again with --gpus {}",
+            names.join(", "),
+            names.join(",")
+        ));
+    }
+    if request.engine_version.is_none() && versions_matter(engine) {
+        say.push(format!(
+            "the version of {} is not told, and some rows hold for some versions only: --engine-version tells it",
+            engine.name
+        ));
+    }
+    if !request.plain_tensor_parallel() {
+        say.push("attention data parallelism or expert parallelism changes which reductions there are and of which group: what is said here holds for the tensor-parallel group alone".to_string());
     }
     for (id, reason) in &answer.refused {
         if reason.starts_with("candidate, unproven")
@@ -86,6 +107,11 @@ pub(super) fn warn(
     answer.caveats.extend(engine.caveats.iter().cloned());
 }
 
+fn versions_matter(engine: &EngineProfile) -> bool {
+    let mut all = engine.backends.iter().flat_map(|b| &b.when);
+    all.any(|c| matches!(c, Condition::EngineVersion(_)))
+}
+
 /// Variables of the operator's environment that are known to hurt.
 fn environment_traps(e: &Evidence, say: &mut Vec<String>) {
     for (name, value) in &e.snapshot.environment {
@@ -117,7 +143,7 @@ fn environment_traps(e: &Evidence, say: &mut Vec<String>) {
 }
 
 /// Eight-rank kernels take ranks 0-3 and 4-7 for islands.
-fn islands(e: &Evidence, group: &Group, say: &mut Vec<String>) {
+pub(super) fn islands(e: &Evidence, group: &Group, say: &mut Vec<String>) {
     if group.world() != 8 || group.full_nvlink == Some(true) {
         return;
     }

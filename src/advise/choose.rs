@@ -1,27 +1,23 @@
-//! The decision: which backend, what is refused and why, and the settings that follow.
+//! The decision: which backends would run, in the engine's own order, which is the choice, and the settings that follow.
 
 use super::{
     caveats,
+    conditions::{Refusal, Weighing, is_custom_kernel},
     group::{Group, Peers},
     request::{AdviseError, Request, shape},
-    sizing::{PCIE_IPC_WORLDS, capture_sizes, grouped, sizing},
+    settings::{add, size},
+    sizing::sizing,
+    workspace, worth,
 };
 use crate::{
-    diagnose::{Evidence, consumers as judge_consumers, rung_reached},
+    diagnose::{Evidence, consumers_of, rung_reached},
     model::{
-        finding::{Consumer, ConsumerState, Recommendation, Setting, Sizing},
+        case::Rung,
+        finding::{Consumer, ConsumerState, Place, Recommendation, Setting, Standing},
         pair::GpuIndex,
     },
-    profile::{AllocationRule, Backend, Condition, EngineProfile, Profiles, Switch, SwitchKind},
+    profile::{Backend, Condition, EngineProfile, Practice, Profiles},
 };
-
-/// What a backend is weighed against.
-struct Weighing<'a> {
-    evidence: Option<&'a Evidence<'a>>,
-    consumers: &'a [Consumer],
-    group: &'a Group,
-    sizing: Option<&'a Sizing>,
-}
 
 /// Launch settings of `request.engine`. Without evidence, and wherever pairs are not proven, the answer keeps to the host
 /// path and says so. With evidence the consumers are judged again for the group asked for: a veto on a larger group is none
@@ -46,8 +42,8 @@ pub fn recommend(
                 .collect::<Vec<_>>()
                 .join(", "),
         })?;
-    let shape = shape(request, profiles)?;
     let group = Group::of(request, evidence)?;
+    let shape = shape(request, profiles, group.lowest_compute())?;
     let sizing = match &shape {
         Some(shape) => Some(sizing(
             engine,
@@ -57,16 +53,17 @@ pub fn recommend(
         )?),
         None => None,
     };
+    let dtype_forced = shape.as_ref().is_some_and(|s| s.dtype_forced);
     let mut answer = Recommendation {
         engine: engine.id.clone(),
-        backend: String::new(),
-        backend_name: String::new(),
-        flags: Vec::new(),
-        environment: Vec::new(),
-        unset: Vec::new(),
         sizing,
-        refused: Vec::new(),
         caveats: shape.map(|s| s.caveats).unwrap_or_default(),
+        proven: group.host_path,
+        ranks: match evidence {
+            Some(_) => group.gpus.clone(),
+            None => Vec::new(),
+        },
+        ..Recommendation::default()
     };
     if let Some(why) = &group.unfit {
         // Nothing to paste: whatever is launched here reads wrong bytes.
@@ -74,122 +71,242 @@ pub fn recommend(
         answer.backend_name = format!("do not serve on this group: {why}");
         let every = engine.backends.iter();
         answer.refused = every.map(|b| (b.id.clone(), why.clone())).collect();
-        caveats::warn(engine, evidence, &group, &mut answer);
+        answer.proven = None;
+        caveats::warn(engine, evidence, &group, request, &mut answer);
         return Ok(answer);
     }
-    place(engine, request, &group, &mut answer);
+    place(engine, evidence, &group, &mut answer);
     if group.world() == 1 {
         answer.backend = "none".to_string();
         answer.backend_name = "no all-reduce: one GPU".to_string();
+        answer.proven = Some(Rung::Alone);
         return Ok(answer);
     }
-    let own = evidence.map(|e| judge_consumers(e, &group.gpus));
+    if dtype_forced && let Some(flag) = engine.launch.as_ref().and_then(|l| l.dtype.first()) {
+        answer.flags.push(Setting {
+            name: flag.clone(),
+            value: Some("float16".to_string()),
+            because: "bf16 needs compute capability 8.0".to_string(),
+            basis: "compute capability of the group".to_string(),
+        });
+    }
+    let own = evidence.map(|e| consumers_of(e, &group.gpus, &profiles.consumers));
     let consumers = own.as_deref().unwrap_or(consumers);
-    choose(engine, evidence, consumers, &group, &mut answer);
+    let known = answer.sizing.clone();
+    let weighing = Weighing {
+        evidence,
+        consumers,
+        group: &group,
+        sizing: known.as_ref(),
+        request,
+    };
+    choose(engine, &weighing, &mut answer);
+    answer.worth = worth::of(engine, &weighing, &answer);
     size(engine, request, &group, &mut answer);
-    caveats::warn(engine, evidence, &group, &mut answer);
+    caveats::warn(engine, evidence, &group, request, &mut answer);
     Ok(answer)
 }
 
 /// Group size and members.
-fn place(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut Recommendation) {
-    answer.flags.push(Setting {
-        name: engine.tp_flag.clone(),
-        value: Some(group.world().to_string()),
-        because: "the group that was asked for".to_string(),
-        basis: "--tp".to_string(),
-    });
-    if request.group.is_some() {
-        let members: Vec<String> = group.gpus.iter().map(GpuIndex::to_string).collect();
-        for (name, value, because) in [
-            (
-                "CUDA_DEVICE_ORDER",
-                "PCI_BUS_ID".to_string(),
-                "CUDA's own order is fastest first; indices here are in PCI order",
-            ),
-            (
-                "CUDA_VISIBLE_DEVICES",
-                members.join(","),
-                "the members of the group, in rank order, visible to all ranks",
-            ),
-        ] {
-            answer.environment.push(Setting {
-                name: name.to_string(),
-                value: Some(value),
-                because: because.to_string(),
-                basis: "the group as given".to_string(),
-            });
-        }
-    }
-}
-
-fn choose(
+fn place(
     engine: &EngineProfile,
     evidence: Option<&Evidence>,
-    consumers: &[Consumer],
     group: &Group,
     answer: &mut Recommendation,
 ) {
-    let weighing = Weighing {
-        evidence,
-        consumers,
-        group,
-        sizing: answer.sizing.as_ref(),
+    if let Some(flag) = &engine.tp_flag {
+        answer.flags.push(Setting {
+            name: flag.clone(),
+            value: Some(group.world().to_string()),
+            because: "the group that was asked for".to_string(),
+            basis: "--tp".to_string(),
+        });
+    }
+    if evidence.is_none() && !group.given {
+        return;
+    }
+    let members: Vec<String> = group.gpus.iter().map(GpuIndex::to_string).collect();
+    let because = if group.reordered {
+        "the members of the group, in rank order, islands together, visible to all ranks"
+    } else {
+        "the members of the group, in rank order, visible to all ranks"
     };
+    for (name, value, because) in [
+        (
+            "CUDA_DEVICE_ORDER",
+            "PCI_BUS_ID".to_string(),
+            "CUDA's own order is fastest first; indices here are in PCI order",
+        ),
+        ("CUDA_VISIBLE_DEVICES", members.join(","), because),
+    ] {
+        answer.environment.push(Setting {
+            name: name.to_string(),
+            value: Some(value),
+            because: because.to_string(),
+            basis: if group.given {
+                "the group as given".to_string()
+            } else {
+                "paths between the GPUs, as read".to_string()
+            },
+        });
+    }
+}
+
+fn choose(engine: &EngineProfile, weighing: &Weighing, answer: &mut Recommendation) {
+    let group = weighing.group;
     let mut backends: Vec<&Backend> = engine.backends.iter().collect();
     backends.sort_by_key(|b| b.order);
     let mut chosen: Option<&Backend> = None;
-    let mut refused = Vec::new();
     for backend in backends {
-        let reason = match (weighing.refusal(backend), chosen) {
-            (Some(reason), _) => reason,
-            (None, Some(first)) => format!("{} comes first", first.name),
+        let wanted = backend.by_default || (backend.suggest && demands_proof(backend));
+        let (standing, reason) = match (weighing.refusal(backend), chosen) {
+            // Takes the smaller steps, and leaves the larger ones to those behind it.
+            (Some(refusal @ Refusal::TooLarge(_)), _) if backend.by_default => {
+                (Standing::Runs, Some(refusal.into_reason()))
+            }
+            (Some(refusal @ Refusal::Unproven(_)), _) => {
+                (Standing::Possible, Some(refusal.into_reason()))
+            }
+            (Some(refusal), _) => (Standing::Refused, Some(refusal.into_reason())),
+            (None, Some(first)) => {
+                let standing = if backend.by_default {
+                    Standing::Runs
+                } else {
+                    Standing::Possible
+                };
+                (standing, Some(format!("{} comes first", first.name)))
+            }
             // An opt-in backend is taken only where records prove the rungs that it asks for; without such a demand
             // nothing says that it is better than what the engine does by itself.
-            (None, None) if !backend.by_default && !demands_proof(backend) => {
-                "can be used here, but is off unless asked for, and nothing measured says that it is faster"
-                    .to_string()
-            }
+            (None, None) if !wanted => (
+                Standing::Possible,
+                Some(
+                    "can be used here, but is off unless asked for, and nothing measured says that it is faster"
+                        .to_string(),
+                ),
+            ),
             (None, None) => {
                 chosen = Some(backend);
-                continue;
+                (Standing::Chosen, None)
             }
         };
-        refused.push((backend.id.clone(), reason));
+        answer
+            .order
+            .push(entry(weighing, backend, standing, reason.as_deref()));
+        if let Some(reason) = reason {
+            answer.refused.push((backend.id.clone(), reason));
+        }
     }
-    // check_engine demands a default backend without preconditions, so one is always chosen.
+    // The loader demands a default backend without preconditions, so one is always chosen.
     if let Some(backend) = chosen {
         answer.backend = backend.id.clone();
         answer.backend_name = backend.name.clone();
         if !backend.by_default {
             let basis = "every rung it asks for is proven on every pair of the group";
-            add(answer, &backend.turn_on, basis);
+            add(weighing, answer, &backend.turn_on, basis);
+        }
+        let assumed = weighing.assumptions(backend);
+        if !assumed.is_empty() {
+            answer
+                .caveats
+                .push(format!("{} asks for: {}", backend.name, assumed.join("; ")));
         }
     }
-    answer.refused = refused;
-    if answer.backend == "nccl" && !matches!(group.peers, Peers::Proven(_)) {
+    practices(engine, answer);
+    let through_host = !matches!(group.peers, Peers::Proven(_));
+    if through_host && answer.backend == "nccl" {
         answer.backend_name = "NCCL through shared host memory".to_string();
     }
     match &group.peers {
-        Peers::Failed(seen) => add(answer, &engine.peer_off, seen),
-        Peers::Unproven(missing) => add(answer, &engine.peer_off, missing),
+        Peers::Failed(seen) => add(weighing, answer, &engine.peer_off, seen),
+        Peers::Unproven(missing) => add(weighing, answer, &engine.peer_off, missing),
         Peers::Refused(_) => {}
         Peers::Proven(rung) => {
-            if group.patched {
-                let basis = "GeForce with PCIe peer access: a patched driver (club-3090#922)";
-                for backend in engine.backends.iter().filter(|b| is_custom_kernel(b)) {
-                    add(answer, &backend.turn_off, basis);
-                }
-            }
-            if group.world() > 2 && group.full_nvlink != Some(true) && group.crosses_root {
-                answer.environment.push(Setting {
-                    name: "NCCL_P2P_LEVEL".to_string(),
-                    value: Some("SYS".to_string()),
-                    because: "NCCL by itself uses P2P up to a PCIe switch only, and shared host memory across the CPU; these pairs are proven".to_string(),
-                    basis: format!("records: every pair of the group intact up to rung {rung}; NCCL 2.30 source, graph/paths"),
-                });
-            }
+            answer.proven = Some(*rung);
+            proven_peers(engine, weighing, *rung, answer);
         }
+    }
+}
+
+/// What proven peers still ask for.
+fn proven_peers(
+    engine: &EngineProfile,
+    weighing: &Weighing,
+    rung: Rung,
+    answer: &mut Recommendation,
+) {
+    let group = weighing.group;
+    if group.patched {
+        let basis = "GeForce with PCIe peer access: a patched driver (club-3090#922)";
+        for backend in engine.backends.iter().filter(|b| is_custom_kernel(b)) {
+            add(weighing, answer, &backend.turn_off, basis);
+        }
+    }
+    let uses_nccl = engine
+        .backends
+        .iter()
+        .any(|b| b.by_default && b.consumer.as_deref() == Some("nccl-p2p"));
+    if uses_nccl && group.world() > 2 && group.full_nvlink != Some(true) && group.crosses_root {
+        answer.environment.push(Setting {
+            name: "NCCL_P2P_LEVEL".to_string(),
+            value: Some("SYS".to_string()),
+            because: "NCCL by itself uses P2P up to a PCIe switch only, and shared host memory across the CPU; these pairs are proven".to_string(),
+            basis: format!("records: every pair of the group intact up to rung {rung}; NCCL 2.30 source, graph/paths"),
+        });
+    }
+    // A consumer of the choice whose own rungs are not all proven is vouched for by less than it needs.
+    let first = answer.order.iter().find(|p| p.standing == Standing::Chosen);
+    let open = first
+        .and_then(|p| engine.backend(&p.backend))
+        .and_then(|b| weighing.consumer(b))
+        .filter(|c| c.state == ConsumerState::Unproven);
+    if let Some(consumer) = open {
+        answer.caveats.push(format!(
+            "{} is {}. The first path of this engine that is proven in full is the one through host memory: {}",
+            consumer.name,
+            consumer.sentence,
+            engine
+                .peer_off
+                .iter()
+                .filter(|s| weighing.all(&s.when))
+                .map(super::told)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ));
+    }
+}
+
+/// What engine and choice, or a candidate for it, ask of the operator beside flags.
+fn practices(engine: &EngineProfile, answer: &mut Recommendation) {
+    let near = answer
+        .order
+        .iter()
+        .filter(|p| match p.standing {
+            Standing::Chosen => true,
+            Standing::Possible => p.because.starts_with("candidate, unproven"),
+            Standing::Runs | Standing::Refused => false,
+        })
+        .filter_map(|p| engine.backend(&p.backend))
+        .flat_map(|b| b.practices.iter().map(move |p| (Some(b), p)));
+    let all: Vec<Setting> = engine
+        .practices
+        .iter()
+        .map(|p| (None, p))
+        .chain(near)
+        .map(|(backend, practice)| as_setting(backend, practice))
+        .collect();
+    answer.practices = all;
+}
+
+fn as_setting(backend: Option<&Backend>, practice: &Practice) -> Setting {
+    Setting {
+        name: practice.what.clone(),
+        value: None,
+        because: practice.because.clone(),
+        basis: match backend {
+            Some(backend) => format!("{}; {}", backend.name, practice.source),
+            None => practice.source.clone(),
+        },
     }
 }
 
@@ -200,287 +317,66 @@ fn demands_proof(backend: &Backend) -> bool {
         .any(|c| matches!(c, Condition::Proven(_)))
 }
 
-fn is_custom_kernel(backend: &Backend) -> bool {
-    backend.consumer.as_deref() == Some("custom-all-reduce")
-}
-
-/// Adds switches; the same flag is needed by several backends and is printed once.
-fn add(answer: &mut Recommendation, switches: &[Switch], seen: &str) {
-    for switch in switches {
-        let list = match switch.kind {
-            SwitchKind::Flag => &mut answer.flags,
-            SwitchKind::Environment => &mut answer.environment,
-            SwitchKind::Unset => &mut answer.unset,
-        };
-        if list.iter().any(|s| s.name == switch.name) {
-            continue;
-        }
-        list.push(Setting {
-            name: switch.name.clone(),
-            value: switch.value.clone(),
-            because: switch.because.clone(),
-            basis: format!("{seen}; {}", switch.source),
-        });
+fn entry(
+    weighing: &Weighing,
+    backend: &Backend,
+    standing: Standing,
+    reason: Option<&str>,
+) -> Place {
+    let takes_bytes = weighing.cap(backend).map(|cap| cap.max_bytes);
+    let sizing = weighing.sizing;
+    let row_bytes = sizing.and_then(|s| s.payload_bytes.checked_div(s.rows));
+    let because = match reason {
+        Some(reason) => reason.to_string(),
+        None => match (backend.peer, weighing.consumer(backend)) {
+            (true, Some(consumer)) => format!("{}: {}", consumer.name, consumer.sentence),
+            _ => weighing.host_path_proof(),
+        },
+    };
+    let running = matches!(
+        standing,
+        Standing::Chosen | Standing::Runs | Standing::Possible
+    );
+    Place {
+        backend: backend.id.clone(),
+        name: backend.name.clone(),
+        standing,
+        takes_bytes,
+        takes_rows: takes_bytes
+            .zip(row_bytes)
+            .and_then(|(bytes, row)| bytes.checked_div(row)),
+        workspace_bytes: backend.workspace.filter(|_| running).and_then(|formula| {
+            workspace::bytes(
+                formula,
+                weighing.group.world(),
+                sizing.map(|s| s.needed_elements),
+                takes_bytes,
+            )
+        }),
+        because,
     }
 }
 
 impl Weighing<'_> {
-    /// Why `backend` cannot be built upon here; `None` when nothing speaks against it.
-    fn refusal(&self, backend: &Backend) -> Option<String> {
-        if backend.peer {
-            match &self.group.peers {
-                Peers::Failed(seen) => return Some(format!("peers of this group failed: {seen}")),
-                Peers::Refused(who) => return Some(format!("no peer access: {who}")),
-                Peers::Unproven(missing) => return Some(self.unproven(backend, missing)),
-                Peers::Proven(_) => {}
+    /// What is proven of the path that a backend without peers of its own takes.
+    fn host_path_proof(&self) -> String {
+        match (&self.group.peers, self.group.host_path) {
+            (Peers::Proven(rung), _) => {
+                format!("every pair of the group is intact up to rung {rung}")
             }
-            if self.group.patched && is_custom_kernel(backend) {
-                return Some("GeForce with PCIe peer access runs a patched driver; on such hosts copies were right and this kernel returned garbage".to_string());
+            (_, Some(rung)) => {
+                format!("bytes through host memory are intact on every pair (rung {rung})")
             }
-            let vetoed = backend.consumer.as_ref().and_then(|id| {
-                self.consumers
-                    .iter()
-                    .find(|c| c.id == *id && c.state == ConsumerState::Vetoed)
-            });
-            if let Some(consumer) = vetoed {
-                return Some(consumer.sentence.clone());
-            }
+            (_, None) => "nothing was tried on this group".to_string(),
         }
-        let first = backend.when.iter().find_map(|c| self.unmet(c));
-        let open = backend
-            .when
-            .iter()
-            .all(|c| matches!(c, Condition::Proven(_)) || self.unmet(c).is_none());
-        match first {
-            Some(reason) if open => Some(format!("candidate, unproven: {reason}")),
-            Some(reason) => Some(reason),
-            None => self.over_cap(backend),
-        }
-    }
-
-    fn unproven(&self, backend: &Backend, missing: &str) -> String {
-        let other = backend
-            .when
-            .iter()
-            .filter(|c| !matches!(c, Condition::Proven(_) | Condition::PeerAccess(_)))
-            .find_map(|c| {
-                self.unmet(c)
-                    .filter(|_| self.evidence.is_some() || is_arithmetic(c))
-            });
-        other.unwrap_or_else(|| format!("unproven: {missing}"))
-    }
-
-    fn unmet(&self, condition: &Condition) -> Option<String> {
-        let group = self.group;
-        match condition {
-            Condition::WorldSize(sizes) => (!sizes.contains(&group.world())).then(|| {
-                format!(
-                    "not covered: it exists for groups of {}",
-                    sizes
-                        .iter()
-                        .map(u32::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )
-            }),
-            Condition::FullNvlinkAbove(limit) => (group.world() > *limit
-                && group.full_nvlink != Some(true))
-            .then(|| match group.full_nvlink {
-                Some(_) => format!(
-                    "groups of more than {limit} need NVLink on every pair, and this one has not"
-                ),
-                None => format!(
-                    "groups of more than {limit} need NVLink on every pair, which is not known here"
-                ),
-            }),
-            Condition::Fabric(classes) => (!classes.contains(&group.fabric))
-                .then(|| format!("not made for this fabric ({})", group.fabric)),
-            Condition::ComputeCapability(allowed) => {
-                if group.compute.len() < group.gpus.len() {
-                    return Some("compute capability is not known".to_string());
-                }
-                group
-                    .compute
-                    .iter()
-                    .find(|c| !allowed.contains(c))
-                    .map(|(major, minor)| {
-                        format!("no table for compute capability {major}.{minor}")
-                    })
-            }
-            Condition::Dtype(types) => {
-                let own = &self.sizing?.dtype;
-                (!types.iter().any(|t| t.name() == own)).then(|| format!("not for {own}"))
-            }
-            Condition::PayloadAtLeast(bytes) => {
-                let payload = self.sizing?.payload_bytes;
-                (payload < *bytes).then(|| {
-                    format!(
-                        "for payloads from {} bytes; a full decode step has {}",
-                        grouped(*bytes),
-                        grouped(payload)
-                    )
-                })
-            }
-            Condition::PayloadAtMost(bytes) => {
-                let payload = self.sizing?.payload_bytes;
-                (payload > *bytes).then(|| {
-                    format!(
-                        "for payloads up to {} bytes; a full decode step has {}",
-                        grouped(*bytes),
-                        grouped(payload)
-                    )
-                })
-            }
-            Condition::ElementsMultipleOf(unit) => {
-                let elements = self.sizing?.needed_elements;
-                (*unit > 0 && elements % unit != 0)
-                    .then(|| format!("{elements} elements are no multiple of {unit}"))
-            }
-            Condition::PeerAccess(wanted) => {
-                let has = !matches!(group.peers, Peers::Refused(_));
-                (has != *wanted).then(|| {
-                    if *wanted {
-                        "no peer access".to_string()
-                    } else {
-                        "for groups without peer access".to_string()
-                    }
-                })
-            }
-            Condition::Proven(rung) => {
-                let proven = self.evidence.is_some_and(|e| {
-                    !group.pairs.is_empty()
-                        && group
-                            .pairs
-                            .iter()
-                            .all(|p| rung_reached(e, *p).is_some_and(|r| r >= *rung))
-                });
-                (!proven).then(|| format!("needs rung {rung} proven on every pair"))
-            }
-            Condition::EngineOption(_) => None,
-        }
-    }
-
-    fn over_cap(&self, backend: &Backend) -> Option<String> {
-        if backend.caps.is_empty() {
-            return None;
-        }
-        let world = self.group.world();
-        let row = backend.caps.iter().find(|cap| {
-            cap.world.contains(&world)
-                && (cap.compute.is_empty()
-                    || (!self.group.compute.is_empty()
-                        && self.group.compute.iter().all(|c| cap.compute.contains(c))))
-        });
-        let Some(cap) = row else {
-            return Some("no size table for this group size and compute capability".to_string());
-        };
-        let payload = self.sizing?.payload_bytes;
-        (payload > cap.max_bytes).then(|| {
-            format!(
-                "takes up to {} bytes here; a full decode step has {}",
-                grouped(cap.max_bytes),
-                grouped(payload)
-            )
-        })
     }
 }
 
-/// Conditions that need no host to be judged.
-fn is_arithmetic(condition: &Condition) -> bool {
-    matches!(
-        condition,
-        Condition::WorldSize(_)
-            | Condition::Dtype(_)
-            | Condition::PayloadAtLeast(_)
-            | Condition::PayloadAtMost(_)
-            | Condition::ElementsMultipleOf(_)
-    )
-}
-
-/// The flags that make needed and allocated elements meet.
-fn size(engine: &EngineProfile, request: &Request, group: &Group, answer: &mut Recommendation) {
-    let uses_workspace = engine
-        .backends
-        .iter()
-        .any(|b| b.id == answer.backend && b.workspace.is_some());
-    let Some(sizing) = answer.sizing.as_mut() else {
-        return;
-    };
-    let needed = sizing.needed_elements;
-    let basis = format!(
-        "{} requests x {} rows x {} = {} elements ({})",
-        sizing.batch,
-        sizing.rows_per_request,
-        sizing.hidden,
-        grouped(needed),
-        sizing.rows_reason
-    );
-    let setting = |name: &str, value: String, because: &str| Setting {
-        name: name.to_string(),
-        value: Some(value),
-        because: because.to_string(),
-        basis: basis.clone(),
-    };
-    // Settings of the workspace itself are printed where it may come to be used: they are noise beside NVLink, and
-    // misleading beside a ban on peers.
-    let workspace_possible = PCIE_IPC_WORLDS.contains(&group.world())
-        && group.full_nvlink != Some(true)
-        && !matches!(group.peers, Peers::Failed(_) | Peers::Refused(_));
-    match engine.allocation {
-        AllocationRule::CapturedRequests => {
-            answer.flags.push(setting(
-                "--cuda-graph-max-bs-decode",
-                request.batch.to_string(),
-                "counts requests, not rows; the workspace is sized from it",
-            ));
-            sizing.engine_reason.push_str(&format!(
-                "; SGLANG_PCIE_IPC_MAX_NUMEL={needed} makes them meet in any case"
-            ));
-            // A size beside the order to leave its switch unset would be read as a contradiction.
-            let switched_off = answer
-                .unset
-                .iter()
-                .any(|s| s.name == "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
-            if workspace_possible && !switched_off {
-                answer.environment.push(setting(
-                    "SGLANG_PCIE_IPC_MAX_NUMEL",
-                    needed.to_string(),
-                    "decode size, not prefill size: larger tensors go to NCCL, and a larger workspace costs time at small batch. Read only with SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1",
-                ));
-            }
-        }
-        AllocationRule::CapturedTokens => {
-            answer.flags.push(setting(
-                "--max-num-seqs",
-                request.batch.to_string(),
-                "bounds the requests of a decode step; captured sizes follow from it",
-            ));
-            let sizes: Vec<String> = capture_sizes(request.batch, sizing.rows_per_request)
-                .iter()
-                .map(u64::to_string)
-                .collect();
-            let value = format!("{{\"cudagraph_capture_sizes\":[{}]}}", sizes.join(","));
-            let short = sizing.engine_elements.is_some_and(|own| own < needed);
-            sizing
-                .engine_reason
-                .push_str(&format!("; --compilation-config '{value}' makes them meet"));
-            if short || (uses_workspace && sizing.engine_elements != Some(needed)) {
-                answer.flags.push(setting(
-                    "--compilation-config",
-                    value,
-                    if short {
-                        "counts rows (tokens), not requests; by itself vLLM captures less than a full decode step"
-                    } else {
-                        "counts rows (tokens), not requests; by itself vLLM makes room for more than a decode step, and room costs time at small batch"
-                    },
-                ));
-            }
-        }
-    }
-    if sizing.workspace_bytes_per_rank.is_none() && !PCIE_IPC_WORLDS.contains(&group.world()) {
-        answer.caveats.push(format!(
-            "TP {} is not covered by FlashInfer's PCIe kernels (2, 4 and 8 GPUs); the size is not rounded to one of them",
-            group.world()
-        ));
-    }
+/// The rung up to which every pair is intact along the host path.
+pub(super) fn host_path(e: &Evidence, group: &[crate::model::pair::OrderedPair]) -> Option<Rung> {
+    let all = !group.is_empty()
+        && group
+            .iter()
+            .all(|p| rung_reached(e, *p).is_some_and(|r| r >= Rung::Staged));
+    all.then_some(Rung::Staged)
 }

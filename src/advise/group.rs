@@ -1,6 +1,10 @@
 //! What the evidence says of the group that an engine is to run on: its fabric, its peers, its compute capability.
 
-use super::request::{AdviseError, Request};
+use super::{
+    choose::host_path,
+    ranks,
+    request::{AdviseError, Request},
+};
 use crate::{
     diagnose::{Evidence, PeerClaim, involves_host, rung_reached},
     model::{
@@ -43,6 +47,16 @@ pub(crate) struct Group {
     pub(crate) patched: bool,
     /// Broken pairs of the host outside the group.
     pub(crate) broken_elsewhere: Vec<OrderedPair>,
+    /// The operator named the members.
+    pub(crate) given: bool,
+    /// The order of ranks differs from that of the candidates.
+    pub(crate) reordered: bool,
+    /// All members are known to hang on one NUMA node, or on several.
+    pub(crate) one_numa_node: Option<bool>,
+    /// Rung up to which every pair is intact through the host.
+    pub(crate) host_path: Option<Rung>,
+    /// Other GPUs of the host, as many, without a broken pair, where this group has one.
+    pub(crate) sound_instead: Option<Vec<GpuIndex>>,
 }
 
 impl Group {
@@ -51,9 +65,15 @@ impl Group {
         if request.tp == 0 {
             return Err(AdviseError::Zero("--tp"));
         }
+        let first = |count: usize| -> Vec<GpuIndex> {
+            match request.candidates.get(..count) {
+                Some(chosen) => chosen.to_vec(),
+                None => (0..request.tp).map(GpuIndex).collect(),
+            }
+        };
         let gpus: Vec<GpuIndex> = match &request.group {
             Some(given) => given.clone(),
-            None => (0..request.tp).map(GpuIndex).collect(),
+            None => first(request.tp as usize),
         };
         if gpus.len() != request.tp as usize {
             return Err(AdviseError::GroupSize {
@@ -78,12 +98,24 @@ impl Group {
                 compute: Vec::new(),
                 patched: false,
                 broken_elsewhere: Vec::new(),
+                given: request.group.is_some(),
+                reordered: false,
+                one_numa_node: None,
+                host_path: None,
+                sound_instead: None,
             });
         };
         let count = e.snapshot.gpus.len();
         if let Some(gpu) = gpus.iter().find(|g| g.at() >= count) {
             return Err(AdviseError::NoSuchGpu { gpu: *gpu, count });
         }
+        let given = request.group.is_some();
+        let as_named = gpus.clone();
+        let gpus = if given {
+            gpus
+        } else {
+            ranks::contiguous(e, &gpus)
+        };
         let pairs: Vec<OrderedPair> = gpus
             .iter()
             .flat_map(|s| gpus.iter().filter_map(|d| OrderedPair::new(s.0, d.0)))
@@ -115,11 +147,32 @@ impl Group {
                 .into_iter()
                 .filter(|p| !in_group(p))
                 .collect(),
+            sound_instead: matches!(peers, Peers::Failed(_))
+                .then(|| {
+                    let all: Vec<GpuIndex> = if request.candidates.is_empty() {
+                        (0..count as u32).map(GpuIndex).collect()
+                    } else {
+                        request.candidates.clone()
+                    };
+                    ranks::sound_window(e, &ranks::contiguous(e, &all), gpus.len())
+                })
+                .flatten(),
+            given,
+            reordered: gpus != as_named,
+            one_numa_node: one_numa_node(e, &gpus),
+            host_path: host_path(e, &pairs),
             full_nvlink,
             peers,
             pairs,
             gpus,
         })
+    }
+
+    /// The lowest compute capability of the group, where all are known.
+    pub(crate) fn lowest_compute(&self) -> Option<(u32, u32)> {
+        (self.compute.len() == self.gpus.len())
+            .then(|| self.compute.iter().min().copied())
+            .flatten()
     }
 
     /// Group size.
@@ -204,6 +257,21 @@ fn peers(e: &Evidence, pairs: &[OrderedPair]) -> Peers {
         Some((None, pair)) => Peers::Unproven(format!("nothing is proven of pair {pair}")),
         None => Peers::Unproven("one GPU has no pairs".to_string()),
     }
+}
+
+fn one_numa_node(e: &Evidence, gpus: &[GpuIndex]) -> Option<bool> {
+    let mut homes = Vec::new();
+    for gpu in gpus {
+        homes.push(
+            e.snapshot
+                .gpu(*gpu)?
+                .numa_node
+                .known()
+                .copied()
+                .filter(|n| *n >= 0)?,
+        );
+    }
+    Some(homes.windows(2).all(|w| matches!(w, [a, b] if a == b)))
 }
 
 fn full_nvlink(e: &Evidence, pairs: &[OrderedPair]) -> Option<bool> {

@@ -2,11 +2,11 @@
 
 use crate::{
     model::pair::GpuIndex,
-    profile::{Dtype, Profiles},
+    profile::{Dtype, ModelProfile, Profiles, Version},
 };
 
 /// A question to `recommend`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// Engine id.
     pub engine: String,
@@ -26,8 +26,42 @@ pub struct Request {
     pub rows_per_request: Option<u64>,
     /// Activation type; the model's, else bf16.
     pub dtype: Option<String>,
-    /// The GPUs of the group, in rank order; else the first `tp` of the host.
+    /// The GPUs of the group, in rank order, as the operator wants them.
     pub group: Option<Vec<GpuIndex>>,
+    /// GPUs to take the first `tp` of when there is no `group`, put in an order that keeps islands together.
+    pub candidates: Vec<GpuIndex>,
+    /// The engine's version; `None` = not told, which is said where it matters.
+    pub engine_version: Option<Version>,
+    /// A model read from its own configuration; it goes before `model`.
+    pub config: Option<ModelProfile>,
+    /// Ranks of attention data parallelism; 0 and 1 mean none.
+    pub data_parallel: u32,
+    /// Ranks of expert parallelism; 0 and 1 mean none.
+    pub expert_parallel: u32,
+    /// CUDA graphs are off.
+    pub eager: bool,
+    /// Reductions measured on this host.
+    pub measured: Vec<ReductionTime>,
+}
+
+impl Request {
+    /// Tensor parallelism only.
+    pub(crate) fn plain_tensor_parallel(&self) -> bool {
+        self.data_parallel <= 1 && self.expert_parallel <= 1
+    }
+}
+
+/// How long an all-reduce took on this host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReductionTime {
+    /// Backend id as in the engine's profile; "nccl" is the baseline.
+    pub backend: String,
+    /// Ranks.
+    pub ranks: u32,
+    /// Payload in bytes.
+    pub bytes: u64,
+    /// Median in microseconds.
+    pub microseconds: f64,
 }
 
 /// A question that cannot be answered. Each says what would do.
@@ -54,6 +88,9 @@ pub enum AdviseError {
     /// The profile does not know the hidden size.
     #[error("the hidden size of '{0}' is not known; give --hidden with the one of its config.json")]
     HiddenUnknown(String),
+    /// Drafts were given and nobody read how this engine counts them.
+    #[error("how {0} counts drafts was not read; give --rows-per-request")]
+    DraftsUnknown(String),
     /// Not an activation type.
     #[error("unknown activation type '{name}' (known: {known})")]
     UnknownDtype {
@@ -119,10 +156,19 @@ pub(crate) struct Shape {
     pub(crate) dtype: Dtype,
     /// Said when the type was assumed, and the profile's own note.
     pub(crate) caveats: Vec<String>,
+    /// Reductions of one forward pass under plain tensor parallelism.
+    pub(crate) all_reduces: Option<u32>,
+    /// The type differs from the model's own, because the GPUs do not have that.
+    pub(crate) dtype_forced: bool,
 }
 
-/// The shape asked for; `None` when neither model nor hidden size was named.
-pub(crate) fn shape(request: &Request, profiles: &Profiles) -> Result<Option<Shape>, AdviseError> {
+/// The shape asked for; `None` when neither model nor hidden size was named. `compute`: the lowest compute capability of the
+/// group, where it is known.
+pub(crate) fn shape(
+    request: &Request,
+    profiles: &Profiles,
+    compute: Option<(u32, u32)>,
+) -> Result<Option<Shape>, AdviseError> {
     let asked_type = match &request.dtype {
         None => None,
         Some(name) => Some(Dtype::parse(name).ok_or_else(|| AdviseError::UnknownDtype {
@@ -133,9 +179,10 @@ pub(crate) fn shape(request: &Request, profiles: &Profiles) -> Result<Option<Sha
     if request.hidden == Some(0) {
         return Err(AdviseError::Zero("--hidden"));
     }
-    let model = match &request.model {
-        None => None,
-        Some(name) => match profiles.model(name) {
+    let model = match (&request.config, &request.model) {
+        (Some(own), _) => Some(own),
+        (None, None) => None,
+        (None, Some(name)) => match profiles.model(name) {
             Some(model) => Some(model),
             None if request.hidden.is_some() => None,
             None => {
@@ -154,7 +201,15 @@ pub(crate) fn shape(request: &Request, profiles: &Profiles) -> Result<Option<Sha
         (None, None) => return Ok(None),
     };
     let mut caveats = Vec::new();
-    let known_type = asked_type.or_else(|| model.and_then(|m| m.activation));
+    let own_type = model.and_then(|m| m.activation);
+    let mut known_type = asked_type.or(own_type);
+    // bf16 begins with compute capability 8.0, and engines refuse it below.
+    let old = compute.is_some_and(|c| c < (8, 0));
+    let dtype_forced = old && asked_type.is_none() && own_type != Some(Dtype::Fp16);
+    if dtype_forced {
+        known_type = Some(Dtype::Fp16);
+        caveats.push("bf16 needs compute capability 8.0, which these GPUs have not: fp16 is taken; the size is the same".to_string());
+    }
     if known_type.is_none() {
         caveats.push("the activation type is not known: bf16 is assumed; --dtype tells it (fp16 has the same size, fp32 twice)".to_string());
     }
@@ -182,6 +237,10 @@ pub(crate) fn shape(request: &Request, profiles: &Profiles) -> Result<Option<Sha
         hidden,
         dtype: known_type.unwrap_or(Dtype::Bf16),
         caveats,
+        all_reduces: model
+            .and_then(|m| m.all_reduces)
+            .filter(|_| request.plain_tensor_parallel()),
+        dtype_forced,
     }))
 }
 
@@ -249,7 +308,7 @@ mod tests {
             hidden,
             ..Request::default()
         };
-        shape(&request, &Profiles::embedded().unwrap())
+        shape(&request, &Profiles::embedded().unwrap(), None)
     }
 
     #[test]

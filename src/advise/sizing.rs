@@ -1,38 +1,18 @@
 //! How many elements one decode step reduces, how many the engine would make room for by itself, and what a workspace of
 //! that size costs (facts: engines.md 1.6, 3.5 and 7).
 
-use super::request::{AdviseError, Request, Shape};
+use super::{
+    admission::{admitted, tune_rows},
+    request::{AdviseError, Request, Shape},
+    workspace::pcie_ipc_workspace_bytes,
+};
 use crate::{
     model::finding::Sizing,
-    profile::{AllocationRule, DraftMeaning, Dtype, EngineProfile},
+    profile::{AllocationRule, DraftMeaning, Dtype, EngineProfile, WorkspaceFormula},
 };
 
-/// Blocks of FlashInfer's workspace unless its constructor is told otherwise.
-const MAX_BLOCKS: u64 = 128;
 /// Rows that SGLang's adapter makes room for when it does not know the captured number of requests.
 const FALLBACK_ROWS: u64 = 64;
-/// Groups that FlashInfer's PCIe kernels exist for.
-pub(crate) const PCIE_IPC_WORLDS: [u32; 3] = [2, 4, 8];
-
-/// Rounds up to a multiple of 128 bytes.
-fn aligned(bytes: u64) -> Option<u64> {
-    bytes.checked_next_multiple_of(128)
-}
-
-/// Bytes per rank of FlashInfer's PCIe IPC workspace for `max_numel` elements of 2 bytes and a group of `world`: signals,
-/// and two scratch regions (pack and block), each double-buffered with room for every rank's payload. A lower bound for
-/// releases that add copy-engine regions. `None` for groups that have no kernels, or beyond 64 bits.
-pub fn pcie_ipc_workspace_bytes(world: u32, max_numel: u64) -> Option<u64> {
-    if !PCIE_IPC_WORLDS.contains(&world) {
-        return None;
-    }
-    let world = u64::from(world);
-    let signal = aligned(4 * (MAX_BLOCKS * (2 + 8 * world) + 4))?;
-    let payload = aligned(max_numel.checked_mul(2)?)?;
-    let scratch = aligned(payload.checked_mul(2 * world)?)?;
-    scratch.checked_mul(2)?.checked_add(signal)
-}
-
 /// Largest CUDA graph, in tokens, that vLLM captures by itself for `max_num_seqs` requests of `rows` rows each: the ladder
 /// 1, 2, 4, 8 to 248 by 8, then by 16, up to min(2 x tokens of a full decode step, 512, or 1024 on compute capability
 /// 10.x); with speculation every size is rounded up to whole requests, and those past the largest size are dropped.
@@ -72,7 +52,12 @@ pub(crate) fn rows_per_request(
             Ok((rows, format!("--rows-per-request {rows}, as given")))
         };
     }
-    let rules = &engine.speculation;
+    let Some(rules) = &engine.speculation else {
+        return match (&request.spec, request.draft_tokens) {
+            (None, None) => Ok((1, "no speculation: one row per request".to_string())),
+            _ => Err(AdviseError::DraftsUnknown(engine.name.clone())),
+        };
+    };
     let method = match &request.spec {
         None => None,
         Some(name) => {
@@ -156,8 +141,12 @@ pub(crate) fn sizing(
     let needed = times(rows, shape.hidden)?;
     let payload_bytes = times(needed, shape.dtype.bytes())?;
     let (engine_elements, engine_reason) = match engine.allocation {
-        AllocationRule::CapturedRequests => (
-            times(FALLBACK_ROWS, shape.hidden)?,
+        None => (
+            None,
+            "its memory for reductions does not follow from the model".to_string(),
+        ),
+        Some(AllocationRule::CapturedRequests) => (
+            Some(times(FALLBACK_ROWS, shape.hidden)?),
             format!(
                 "{FALLBACK_ROWS} rows x {} while the number of captured requests is not known to it; with --cuda-graph-max-bs-decode {} it takes {} x {rows_per_request} rows x {} = {}",
                 shape.hidden,
@@ -167,11 +156,11 @@ pub(crate) fn sizing(
                 grouped(needed)
             ),
         ),
-        AllocationRule::CapturedTokens => {
+        Some(AllocationRule::CapturedTokens) => {
             let largest =
                 vllm_largest_capture(request.batch, rows_per_request, blackwell_datacenter);
             (
-                times(largest, shape.hidden)?,
+                Some(times(largest, shape.hidden)?),
                 format!(
                     "with --max-num-seqs {} the largest captured graph has {largest} rows (tokens): min({} x {rows_per_request} x 2, {}) on its ladder of sizes, rounded to whole requests; x {}",
                     request.batch,
@@ -183,9 +172,20 @@ pub(crate) fn sizing(
         }
     };
     let two_bytes = shape.dtype != Dtype::Fp32;
-    let workspace = two_bytes
-        .then(|| pcie_ipc_workspace_bytes(request.tp, needed))
-        .flatten();
+    let copies = engine.backends.iter().find_map(|b| match b.workspace {
+        Some(WorkspaceFormula::FlashinferPcieIpc(times)) => Some(times),
+        _ => None,
+    });
+    let workspace_of = |elements: u64| {
+        let copies = copies.filter(|_| two_bytes)?;
+        pcie_ipc_workspace_bytes(request.tp, elements)?.checked_mul(copies)
+    };
+    let workspace = workspace_of(needed);
+    let admission = |elements: u64| admitted(elements, shape.hidden, rows_per_request);
+    let prefill = times(PREFILL_ROWS, shape.hidden)
+        .ok()
+        .filter(|_| workspace.is_some())
+        .and_then(workspace_of);
     Ok(Sizing {
         model: shape.label.clone(),
         hidden: shape.hidden,
@@ -195,16 +195,35 @@ pub(crate) fn sizing(
         rows_reason,
         rows,
         needed_elements: needed,
-        engine_elements: Some(engine_elements),
+        engine_elements,
         engine_reason,
         payload_bytes,
         workspace_bytes_per_rank: workspace,
         workspace_formula: workspace.map(|_| {
-            "FlashInfer pcie_ipc: a(4*(128*(2+8W)+4)) + 2*a(2*W*a(2n)), a() rounds up to 128 bytes; SGLang's own text says half of it".to_string()
+            let times = copies.filter(|n| *n > 1).map_or(String::new(), |n| format!("{n} channels x "));
+            format!("FlashInfer pcie_ipc: {times}a(4*(128*(2+8W)+4)) + 2*a(2*W*a(2n)), a() rounds up to 128 bytes; SGLang's own text says half of it")
         }),
         dtype: shape.dtype.name().to_string(),
+        workspace_bytes_all_ranks: workspace.and_then(|b| b.checked_mul(u64::from(request.tp))),
+        tune_rows: workspace.map(|_| tune_rows(rows)).unwrap_or_default(),
+        admits: admission(needed).sentence(),
+        engine_admits: engine_elements
+            .filter(|own| *own < needed)
+            .map(|own| admission(own).sentence()),
+        prefill: prefill.map_or_else(String::new, |wide| {
+            format!(
+                "stays out: room for a chunk of {} rows would take {} bytes per rank, {} times as much, and a wider buffer costs time in every small step (eight ranks, 8k context: first token after 3176 ms against 1849 ms with a decode-sized one, sglang#34528); larger tensors go to NCCL",
+                grouped(PREFILL_ROWS),
+                grouped(wide),
+                PREFILL_ROWS / rows.max(1)
+            )
+        }),
+        all_reduces: shape.all_reduces,
     })
 }
+
+/// Rows of a prefill chunk that people sized a workspace for, by mistake.
+const PREFILL_ROWS: u64 = 16_384;
 
 /// Row counts to capture so that vLLM's largest graph is exactly `batch` requests: whole requests, by powers of two.
 pub(crate) fn capture_sizes(batch: u64, rows: u64) -> Vec<u64> {
@@ -234,38 +253,6 @@ pub(crate) fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
     use crate::profile::Profiles;
-
-    /// The worked examples of facts: engines.md 7.3.
-    #[test]
-    fn workspace_bytes_of_the_worked_examples() {
-        let table = [
-            (393_216, 2, 6_300_800),
-            (393_216, 4, 12_600_448),
-            (393_216, 8, 25_199_744),
-            (100_663_296, 8, 6_442_484_864),
-            (131_072, 2, 2_106_496),
-            (786_432, 2, 12_592_256),
-            (786_432, 4, 25_183_360),
-            (786_432, 8, 50_365_568),
-            (1_048_576, 4, 33_571_968),
-            (524_288, 2, 8_397_952),
-            (524_288, 4, 16_794_752),
-            (524_288, 8, 33_588_352),
-            (3_145_728, 8, 201_360_512),
-        ];
-        for (numel, world, bytes) in table {
-            assert_eq!(
-                pcie_ipc_workspace_bytes(world, numel),
-                Some(bytes),
-                "{numel} at {world}"
-            );
-        }
-        for (world, signal) in [(2, 9_344), (4, 17_536), (8, 33_920)] {
-            assert_eq!(pcie_ipc_workspace_bytes(world, 0), Some(signal));
-        }
-        assert_eq!(pcie_ipc_workspace_bytes(6, 393_216), None);
-        assert_eq!(pcie_ipc_workspace_bytes(8, u64::MAX), None);
-    }
 
     /// The worked examples of facts: engines.md 7.3; k drafts are k + 1 rows.
     #[test]
@@ -308,7 +295,7 @@ mod tests {
             spec: spec.map(String::from),
             ..Request::default()
         };
-        let shape = super::super::request::shape(&request, &profiles)
+        let shape = super::super::request::shape(&request, &profiles, None)
             .unwrap()
             .unwrap();
         sizing(profiles.engine(engine).unwrap(), &request, &shape, false).unwrap()
@@ -427,6 +414,140 @@ mod tests {
             said.contains("of vLLM (known: EAGLE, EAGLE3, MTP"),
             "{said}"
         );
+    }
+
+    /// The worked examples of facts: engines.md 7.3.
+    #[test]
+    fn what_a_size_admits() {
+        let forgotten = admitted(131_072, 4096, 6);
+        assert_eq!((forgotten.rows, forgotten.requests), (32, 5));
+        let told = forgotten.sentence();
+        assert!(
+            told.contains(
+                "5 requests of 6 rows; with request 6 the step has 36 rows and goes to NCCL"
+            ),
+            "{told}"
+        );
+        let right = size("sglang", 4096, 32, Some(5), Some("DSPARK"));
+        assert!(
+            right.admits.contains("with request 33 "),
+            "{}",
+            right.admits
+        );
+        assert!(
+            right
+                .engine_admits
+                .unwrap()
+                .contains("admit 64 rows: 10 requests")
+        );
+        assert_eq!(right.tune_rows, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
+        assert_eq!(right.workspace_bytes_all_ranks, Some(8 * 50_365_568));
+        // 48 running requests of a published recipe do not fit its 786,432 elements.
+        assert!(48 * 6 > admitted(786_432, 4096, 6).rows);
+        assert_eq!(admitted(5, 0, 0).requests, 0);
+        assert_eq!(tune_rows(1), [1]);
+        assert_eq!(tune_rows(64), [1, 2, 4, 8, 16, 32, 64]);
+        assert!(tune_rows(0).is_empty());
+    }
+
+    /// The worked examples of facts: engines.md 7.3.
+    #[test]
+    fn elements_and_payloads_of_the_worked_examples() {
+        let table = [
+            // engine, hidden, requests, drafts, method; elements, payload
+            ("sglang", 6144, 64, None, None, 393_216, 768 << 10),
+            ("sglang", 4096, 32, None, None, 131_072, 256 << 10),
+            (
+                "sglang",
+                4096,
+                32,
+                Some(5),
+                Some("DSPARK"),
+                786_432,
+                1_572_864,
+            ),
+            ("sglang", 4096, 64, Some(4), None, 1_048_576, 2 << 20),
+            ("sglang", 4096, 32, Some(4), None, 524_288, 1 << 20),
+            ("sglang", 6144, 128, Some(4), None, 3_145_728, 6 << 20),
+            ("vllm", 6144, 128, Some(3), Some("MTP"), 3_145_728, 6 << 20),
+            // The ladder of payloads.
+            ("sglang", 6144, 1, None, None, 6144, 12 << 10),
+            ("sglang", 4096, 1, Some(6), None, 24_576, 48 << 10),
+            ("sglang", 5120, 1, Some(6), None, 30_720, 60 << 10),
+            ("sglang", 6144, 8, None, None, 49_152, 96 << 10),
+            ("sglang", 6144, 32, None, None, 196_608, 384 << 10),
+        ];
+        for (engine, hidden, batch, draft, spec, elements, payload) in table {
+            let sizing = size(engine, hidden, batch, draft, spec);
+            assert_eq!(
+                (sizing.needed_elements, sizing.payload_bytes),
+                (elements, payload),
+                "{engine} {hidden} {batch}"
+            );
+        }
+        let prefill = size("sglang", 6144, 64, None, None).prefill;
+        assert!(
+            prefill.contains("6,442,484,864 bytes per rank, 256 times"),
+            "{prefill}"
+        );
+    }
+
+    /// Eligibility from sizes: facts: engines.md 7.3, with the limits of the profiles.
+    #[test]
+    fn rows_that_limits_admit() {
+        let profiles = Profiles::embedded().unwrap();
+        let limit = |engine: &str, backend: &str, world: u32| {
+            let found = profiles.engine(engine).unwrap().backend(backend).unwrap();
+            let caps = found.caps.iter();
+            caps.filter(|c| c.world.contains(&world) && c.compute.is_empty())
+                .map(|c| c.max_bytes)
+                .next()
+                .unwrap()
+        };
+        let rows = |bytes: u64, hidden: u64| admitted(bytes / 2, hidden, 1).rows;
+        let host_reduce = limit("1cat-vllm", "host-reduce", 2);
+        assert_eq!(host_reduce, 256 << 10);
+        for (hidden, expected) in [(4096, 32), (5120, 25), (8192, 16)] {
+            assert_eq!(rows(host_reduce, hidden), expected);
+        }
+        for (engine, backend) in [
+            ("vllm", "custom-all-reduce"),
+            ("sglang", "custom-all-reduce-legacy"),
+        ] {
+            let bytes = limit(engine, backend, 2);
+            assert_eq!(
+                (rows(bytes, 4096), rows(bytes, 6144)),
+                (1023, 682),
+                "{engine}"
+            );
+        }
+        assert_eq!(
+            rows(limit("tensorrt-llm", "one-shot-two-shot", 4), 4096),
+            976
+        );
+        assert_eq!(
+            rows(limit("tensorrt-llm", "one-shot-two-shot", 2), 4096),
+            1953
+        );
+        for world in [2, 4, 8] {
+            let bytes = limit("tensorrt-llm", "one-shot-two-shot-64-mib", world);
+            assert_eq!(rows(bytes, 4096), 8192);
+        }
+    }
+
+    #[test]
+    fn drafts_that_nobody_read_are_not_guessed() {
+        let profiles = Profiles::embedded().unwrap();
+        let llama = profiles.engine("llama.cpp").unwrap();
+        let drafts = Request {
+            draft_tokens: Some(4),
+            ..Request::default()
+        };
+        let said = rows_per_request(llama, &drafts).unwrap_err().to_string();
+        assert!(said.contains("--rows-per-request"), "{said}");
+        assert_eq!(rows_per_request(llama, &Request::default()).unwrap().0, 1);
+        let trt = profiles.engine("trtllm").unwrap();
+        assert_eq!(rows_per_request(trt, &drafts).unwrap().0, 5);
     }
 
     #[test]

@@ -78,19 +78,12 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             report.snapshot = snapshot.clone();
             let left_out = report.coverage.left_out.clone();
             qualify::derive(report, &left_out);
-            let evidence = Evidence {
-                snapshot: &report.snapshot,
-                records: &report.records,
-                observations: &report.observations,
-            };
+            let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
+                .with_ladder(&report.ladder);
             diagnose::ticket(&evidence, &ticket, Some(report.verdict.clone()))
         }
         None => {
-            let evidence = Evidence {
-                snapshot: &snapshot,
-                records: &[],
-                observations: &[],
-            };
+            let evidence = Evidence::new(&snapshot, &[], &[]);
             diagnose::ticket(&evidence, &ticket, None)
         }
     };

@@ -204,7 +204,13 @@ pub(super) fn leave_out_busy(
                     ));
                     false
                 }
-                _ => true,
+                Some(why) => {
+                    left_out.push(format!(
+                        "a quiet GPU{index}: {why} was there, and the rates of this GPU are under that load (--shared)"
+                    ));
+                    true
+                }
+                None => true,
             }
         })
         .collect();

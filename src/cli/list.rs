@@ -3,7 +3,7 @@
 use super::{console, exit::Stop};
 use crate::{
     diagnose,
-    probe::{alone, mechanism},
+    probe::{alone, mechanism, resident},
     profile::Profiles,
 };
 
@@ -26,6 +26,13 @@ pub(super) fn run() -> Result<u8, Stop> {
                 mechanism.title()
             )?;
         }
+        for exchange in &resident::ROSTER {
+            writeln!(out, "  {:<24} rung 5  {}", exchange.id, exchange.title)?;
+        }
+        writeln!(
+            out,
+            "  (with one GPU, those of rung 4 run between two processes on it)"
+        )?;
         writeln!(out, "causes (docs/causes)")?;
         for cause in diagnose::ROSTER {
             writeln!(out, "  {:<24} {}", cause.id, cause.title)?;

@@ -13,6 +13,7 @@ mod map;
 mod qualify;
 mod recommend;
 mod selftest;
+mod verdict;
 
 use crate::{collect, ffi::process, probe, render};
 use clap::{Parser, Subcommand};
@@ -67,7 +68,9 @@ enum Command {
     Recommend(recommend::Options),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
-    /// Explain a cause: what it looks like, why, what splits it from others, the fix and its dangers.
+    /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
+    Verdict(verdict::Options),
+    /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
     /// List what peerproof knows: mechanisms, causes, engines, models.
     List,
@@ -79,6 +82,12 @@ enum Command {
     /// Protocol worker (not for people).
     #[command(hide = true, name = probe::pool::WORKER)]
     Worker,
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::pool::RANK)]
+    Rank {
+        /// Number of the inherited line over which descriptors pass.
+        line: i32,
+    },
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
@@ -131,6 +140,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
+        Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
@@ -139,6 +149,11 @@ fn run(arguments: Arguments) -> u8 {
             writeln!(out)
         }),
         Command::Worker => protocol(probe::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::Rank { line } => protocol(probe::rank::serve(
+            line,
             std::io::stdin().lock(),
             std::io::stdout(),
         )),

@@ -7,11 +7,12 @@ use crate::{
     gpu::kernels,
     model::{
         case::Record,
+        ladder::Step,
         pair::GpuIndex,
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{plan, supervisor},
+    probe::{mechanism, plan, supervisor},
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -52,6 +53,9 @@ pub(super) struct Options {
     /// Write no report file.
     #[arg(long)]
     no_file: bool,
+    /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first.
+    #[arg(long, value_name = "FILE")]
+    verdict_file: Option<PathBuf>,
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -71,6 +75,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
     let (selection, mut left_out) = select(&snapshot, options)?;
     crate::ffi::process::catch_interrupts();
+    if let Some(file) = &options.verdict_file {
+        super::verdict::make_way(file)?;
+    }
     let mut plan = plan::build(&snapshot, &selection);
     let spending = spending(&plan);
     announce(&plan, &spending);
@@ -90,6 +97,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         took_ms: started.elapsed().as_secs_f64() * 1e3,
         arguments: std::env::args().skip(1).collect(),
         tested_gpus: plan.gpus.clone(),
+        ladder: ladder(),
         records: results.records,
         observations: results.observations,
         selftest: results.selftest,
@@ -114,6 +122,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let saved = save(&report, path.as_deref(), journal);
     if let Saved::Failed(why) = &saved {
         console::complain(&format!("no report file: {why}"));
+    }
+    if let Some(file) = &options.verdict_file
+        && let Err(error) = super::verdict::save(&report, file)
+    {
+        console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
     if options.json {
         console::print(|out| json::write(&report, out))?;
@@ -219,6 +232,17 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
     ));
 }
 
+/// The mechanisms that make up the rungs in this version.
+fn ladder() -> Vec<Step> {
+    let roster = mechanism::ROSTER.iter();
+    roster
+        .map(|m| Step {
+            mechanism: m.id().to_string(),
+            rung: m.rung(),
+        })
+        .collect()
+}
+
 /// The stronger of two marks: nothing clears one.
 fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     match (one, other) {
@@ -274,6 +298,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         took_ms: 0.0,
         arguments: head.arguments,
         tested_gpus: head.tested_gpus,
+        // The journal does not say what was to come: what this version knows and it lacks did not run.
+        ladder: ladder(),
         records: journal.records,
         observations: Vec::new(),
         selftest: None,
@@ -307,12 +333,10 @@ fn nothing_yet() -> Verdict {
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
-    let evidence = diagnose::Evidence {
-        snapshot: &report.snapshot,
-        records: &report.records,
-        observations: &report.observations,
-    };
-    let coverage = diagnose::coverage(&report.records, left_out);
+    let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder);
+    let mut coverage = diagnose::coverage(&report.records, left_out);
+    coverage.budget = report.coverage.budget.take();
     let findings = diagnose::findings(&evidence);
     let consumers = diagnose::consumers(&evidence, &group);
     let verdict = diagnose::verdict(
@@ -323,10 +347,7 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
         &consumers,
     );
     let recommendations = super::recommend::for_report(&evidence, &consumers, &group);
-    report.coverage = Coverage {
-        budget: report.coverage.budget.take(),
-        ..coverage
-    };
+    report.coverage = coverage;
     report.findings = findings;
     report.consumers = consumers;
     report.verdict = verdict;

@@ -2,19 +2,23 @@
 
 use super::{Surroundings, console, exit::Stop, host, map};
 use crate::{
-    advise::{self, Request},
+    advise::{self, Request, launch},
     collect::live::Depth,
-    diagnose::{self, Evidence},
+    diagnose::Evidence,
     model::{
-        finding::{Consumer, Recommendation},
+        finding::{Consumer, Recommendation, Severity},
+        launch::LaunchCheck,
         pair::GpuIndex,
         report::{Grading, Report},
-        snapshot::Authenticity,
+        snapshot::{Authenticity, Snapshot},
     },
-    profile::Profiles,
-    render,
+    profile::{self, ModelProfile, Profiles, Version},
+    render::{self, launch::Format},
 };
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -23,24 +27,38 @@ use std::path::PathBuf;
                   says how rows per request came about.\n\n\
                   Examples:\n  \
                   peerproof recommend --engine sglang --model glm-5.2 --tp 8 --batch 32 --draft-tokens 4 --from report.json\n  \
-                  peerproof recommend --engine vllm --hidden 4096 --tp 2 --batch 32 --draft-tokens 5 --no-host"
+                  peerproof recommend --engine vllm --hidden 4096 --tp 2 --batch 32 --draft-tokens 5 --no-host\n  \
+                  peerproof recommend --check \"vllm serve M --tensor-parallel-size 8\" --from report.json\n  \
+                  eval \"$(peerproof recommend ... --from report.json --format shell)\""
 )]
 pub(super) struct Options {
-    /// Serving engine: vllm or sglang (`peerproof list`).
-    #[arg(long, value_name = "ENGINE")]
-    engine: String,
+    /// Serving engine (`peerproof list`): vllm, sglang, tensorrt-llm, llama.cpp, nccl, python, ...
+    #[arg(long, value_name = "ENGINE", required_unless_present_any = ["check", "check_file"])]
+    engine: Option<String>,
+    /// The engine's version, where rows of its profile hold for some versions only: 0.30.0.
+    #[arg(long, value_name = "VERSION")]
+    engine_version: Option<Version>,
     /// Model by id or repository name (`peerproof list`).
-    #[arg(long, value_name = "MODEL", required_unless_present = "hidden")]
+    #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    /// The model's own config.json: hidden size, layers and type are read from it.
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    model_config: Option<PathBuf>,
     /// Hidden size in elements, for a model that is not listed; overrides the model's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     hidden: Option<u64>,
     /// Tensor-parallel group size.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    tp: u32,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), required_unless_present_any = ["check", "check_file"])]
+    tp: Option<u32>,
+    /// Ranks of attention data parallelism.
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    dp: u32,
+    /// Ranks of expert parallelism.
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ep: u32,
     /// Requests decoded together.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
-    batch: u64,
+    batch: Option<u64>,
     /// The engine's own number of speculative tokens (SGLang counts rows, vLLM counts drafts); for DSPARK the block size.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=65_536))]
     draft_tokens: Option<u64>,
@@ -53,7 +71,10 @@ pub(super) struct Options {
     /// Activation type: bf16, fp16 or fp32; the model's when not given.
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
-    /// GPUs of the group in rank order, separated by commas; the first --tp tested ones when not given.
+    /// The engine runs without CUDA graphs.
+    #[arg(long)]
+    eager: bool,
+    /// GPUs of the group in rank order, separated by commas; the first --tp tested ones when not given, islands together.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<u32>>,
     /// Take the host and its proofs from a saved report.
@@ -65,9 +86,96 @@ pub(super) struct Options {
     /// Folder with profiles of your own, beside the built-in ones.
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
-    /// Print JSON.
+    /// Say what is wrong with an existing launch command: "vllm serve ..." or "NAME=1 python -m sglang...".
+    #[arg(long, value_name = "COMMAND", conflicts_with = "check_file")]
+    check: Option<String>,
+    /// The same for a file: a script, NAME=value lines, a compose file or a Kubernetes manifest; - reads standard input.
+    #[arg(long, value_name = "FILE")]
+    check_file: Option<PathBuf>,
+    /// Form of the answer; shell, env, compose, kubernetes and json are for programs and stay empty where nothing is proven.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT",
+        conflicts_with = "json"
+    )]
+    format: Form,
+    /// Write the engine's own file of peer verdicts (vLLM, SGLang), from a report that proves them.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    write_p2p_cache: Option<PathBuf>,
+    /// Print JSON: the whole answer, with reasons.
     #[arg(long)]
     json: bool,
+}
+
+/// Forms of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For people, with reasons.
+    Text,
+    /// Lines for eval.
+    Shell,
+    /// NAME=value lines.
+    Env,
+    /// Settings alone.
+    Json,
+    /// A compose service.
+    Compose,
+    /// A Kubernetes container.
+    Kubernetes,
+}
+
+impl Form {
+    fn settings(self) -> Option<Format> {
+        Some(match self {
+            Form::Text => return None,
+            Form::Shell => Format::Shell,
+            Form::Env => Format::Env,
+            Form::Json => Format::Json,
+            Form::Compose => Format::Compose,
+            Form::Kubernetes => Format::Kubernetes,
+        })
+    }
+}
+
+/// The host that is asked about.
+enum Host {
+    /// A saved report.
+    Report(Box<Report>),
+    /// This one, as read and not tested.
+    Live(Box<Snapshot>),
+    /// None.
+    Absent,
+}
+
+impl Host {
+    fn evidence(&self) -> Option<Evidence<'_>> {
+        match self {
+            Host::Report(report) => Some(
+                Evidence::new(&report.snapshot, &report.records, &report.observations)
+                    .with_ladder(&report.ladder),
+            ),
+            Host::Live(snapshot) => Some(Evidence::new(snapshot, &[], &[])),
+            Host::Absent => None,
+        }
+    }
+
+    fn candidates(&self) -> Vec<GpuIndex> {
+        match self {
+            Host::Report(report) => report.tested_gpus.iter().copied().map(GpuIndex).collect(),
+            Host::Live(snapshot) => (0..snapshot.gpus.len() as u32).map(GpuIndex).collect(),
+            Host::Absent => Vec::new(),
+        }
+    }
+
+    fn authenticity(&self) -> Authenticity {
+        match self {
+            Host::Report(report) => report.authenticity,
+            Host::Live(snapshot) => snapshot.authenticity,
+            Host::Absent => Authenticity::Hardware,
+        }
+    }
 }
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
@@ -76,69 +184,48 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         None => Profiles::embedded(),
     }
     .map_err(|error| Stop::usage(error.to_string()))?;
+    let config = options
+        .model_config
+        .as_ref()
+        .map(model_config)
+        .transpose()?;
+    if options.check.is_some() || options.check_file.is_some() {
+        return check(surroundings, options, config, &profiles);
+    }
+    let request = request(options, config, &profiles)?;
+    let host = host_of(surroundings, options)?;
+    let evidence = host.evidence();
     let request = Request {
-        engine: options.engine.clone(),
-        model: options.model.clone(),
-        hidden: options.hidden,
-        tp: options.tp,
-        batch: options.batch,
-        draft_tokens: options.draft_tokens,
-        spec: options.spec.clone(),
-        rows_per_request: options.rows_per_request,
-        dtype: options.dtype.clone(),
-        group: None,
+        candidates: host.candidates(),
+        ..request
     };
-    let (recommendation, authenticity) = match (&options.from, options.no_host) {
-        (Some(path), _) => {
-            let report = report_file(path)?;
-            let evidence = evidence(&report);
-            let tested: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
-            let answer = ask(Some(&evidence), &tested, request, options, &profiles)?;
-            (answer, report.authenticity)
-        }
-        (None, true) => {
-            let answer = ask(None, &[], request, options, &profiles)?;
-            (answer, Authenticity::Hardware)
-        }
-        (None, false) => {
-            let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
-            if snapshot.gpus.is_empty() {
-                console::note(
-                    "no GPU on this host: arithmetic only (--from REPORT takes a tested host)",
-                );
-                let answer = ask(None, &[], request, options, &profiles)?;
-                (answer, snapshot.authenticity)
-            } else {
-                let evidence = Evidence {
-                    snapshot: &snapshot,
-                    records: &[],
-                    observations: &[],
-                };
-                let all: Vec<GpuIndex> = (0..snapshot.gpus.len() as u32).map(GpuIndex).collect();
-                let answer = ask(Some(&evidence), &all, request, options, &profiles)?;
-                (answer, snapshot.authenticity)
-            }
-        }
-    };
+    let answer = advise::recommend(evidence.as_ref(), &[], &request, &profiles)
+        .map_err(|error| Stop::usage(error.to_string()))?;
+    if let Some(path) = &options.write_p2p_cache {
+        write_p2p_cache(path, &host, &request, &profiles)?;
+    }
     // A group that must not serve gets no settings, and a script must see that.
     // A sound group of one GPU has no all-reduce either, but it has flags.
-    let must_not_serve = recommendation.backend == "none" && recommendation.flags.is_empty();
+    let must_not_serve = answer.backend == "none" && answer.proven.is_none();
     let code = if must_not_serve {
         Grading::Fail.exit_code()
     } else {
         0
     };
+    if let Some(format) = options.format.settings() {
+        return settings(format, &answer, host.authenticity(), code);
+    }
     if options.json {
         return console::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &recommendation)?;
+            serde_json::to_writer_pretty(&mut *out, &answer)?;
             writeln!(out)
         })
         .map(|_| code);
     }
     console::print(|out| {
         render::recommend::write(
-            &recommendation,
-            authenticity,
+            &answer,
+            host.authenticity(),
             &surroundings.console.options,
             out,
         )
@@ -146,28 +233,214 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     .map(|_| code)
 }
 
-/// Puts the question for the group that `--gpus` names, or the first `tp` of `tested`.
-fn ask(
-    evidence: Option<&Evidence>,
-    tested: &[GpuIndex],
-    mut request: Request,
+/// What the options ask, without a host.
+fn request(
     options: &Options,
+    config: Option<ModelProfile>,
     profiles: &Profiles,
-) -> Result<Recommendation, Stop> {
-    request.group = match &options.gpus {
-        Some(list) => Some(list.iter().copied().map(GpuIndex).collect()),
-        None => tested.get(..request.tp as usize).map(<[GpuIndex]>::to_vec),
+) -> Result<Request, Stop> {
+    let engine = options.engine.clone().unwrap_or_default();
+    // Engines without a size of their own need no model; those with one would guess it.
+    let sized = profiles
+        .engine(&engine)
+        .is_some_and(|e| e.allocation.is_some());
+    let has_model = options.model.is_some() || options.hidden.is_some() || config.is_some();
+    let missing = match (sized, has_model, options.batch) {
+        (true, false, _) => Some("--model, --model-config or --hidden"),
+        (true, true, None) => Some("--batch"),
+        _ => None,
     };
-    let consumers = match (evidence, &request.group) {
-        (Some(evidence), Some(group)) => diagnose::consumers(evidence, group),
-        _ => Vec::new(),
+    if let Some(missing) = missing {
+        return Err(Stop::usage(format!(
+            "{engine} sizes its workspace from the model and the batch: give {missing}"
+        )));
+    }
+    Ok(Request {
+        engine,
+        model: options.model.clone(),
+        hidden: options.hidden,
+        tp: options.tp.unwrap_or_default(),
+        batch: options.batch.unwrap_or(1),
+        draft_tokens: options.draft_tokens,
+        spec: options.spec.clone(),
+        rows_per_request: options.rows_per_request,
+        dtype: options.dtype.clone(),
+        group: options
+            .gpus
+            .as_ref()
+            .map(|list| list.iter().copied().map(GpuIndex).collect()),
+        engine_version: options.engine_version.clone(),
+        config,
+        data_parallel: options.dp,
+        expert_parallel: options.ep,
+        eager: options.eager,
+        ..Request::default()
+    })
+}
+
+fn model_config(path: &PathBuf) -> Result<ModelProfile, Stop> {
+    let (name, bytes) = map::read_file(path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| {
+        Stop::usage(format!(
+            "{name}: not a model's configuration: not UTF-8 text"
+        ))
+    })?;
+    profile::read_config(&name, text).map_err(|error| Stop::usage(error.to_string()))
+}
+
+/// The host that the options name: a report, none, or this one.
+fn host_of(surroundings: &Surroundings, options: &Options) -> Result<Host, Stop> {
+    if let Some(path) = &options.from {
+        return report_file(path).map(|report| Host::Report(Box::new(report)));
+    }
+    if options.no_host {
+        return Ok(Host::Absent);
+    }
+    let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
+    if snapshot.gpus.is_empty() {
+        console::note("no GPU on this host: arithmetic only (--from REPORT takes a tested host)");
+        return Ok(Host::Absent);
+    }
+    Ok(Host::Live(Box::new(snapshot)))
+}
+
+/// Settings for other programs. Where nothing is proven there are none: an empty text does no harm when it is run.
+fn settings(
+    format: Format,
+    answer: &Recommendation,
+    authenticity: Authenticity,
+    code: u8,
+) -> Result<u8, Stop> {
+    if code != 0 {
+        return Err(Stop {
+            message: answer.backend_name.clone(),
+            code,
+        });
+    }
+    if answer.proven.is_none() {
+        return Err(Stop::inconclusive(
+            "nothing is proven of this group, so there are no settings to run: 'peerproof qualify' first, then --from REPORT",
+        ));
+    }
+    if authenticity != Authenticity::Hardware {
+        console::note(
+            "these settings rest on a simulated or fault-injected host: do not launch a real one with them",
+        );
+    }
+    let mut notes = Vec::new();
+    let code = console::print(|out| {
+        notes = render::launch::write(format, answer, authenticity, out)?;
+        Ok(())
+    })?;
+    for note in notes {
+        console::note(&note);
+    }
+    Ok(code)
+}
+
+/// Reads an existing launch and says what is wrong with it.
+fn check(
+    surroundings: &Surroundings,
+    options: &Options,
+    config: Option<ModelProfile>,
+    profiles: &Profiles,
+) -> Result<u8, Stop> {
+    let (name, text) = match (&options.check, &options.check_file) {
+        (Some(command), _) => ("--check".to_string(), command.clone()),
+        (None, Some(path)) => {
+            let (name, bytes) = map::read_file(path)?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| Stop::usage(format!("{name}: not UTF-8 text")))?;
+            (name, text)
+        }
+        (None, None) => return Err(Stop::usage("nothing to check")),
     };
-    advise::recommend(evidence, &consumers, &request, profiles)
-        .map_err(|error| Stop::usage(error.to_string()))
+    let launches = launch::read(&name, &text, options.engine.as_deref(), profiles)
+        .map_err(|error| Stop::usage(error.to_string()))?;
+    // A launch is checked against the host it is for; this machine is asked for only by its report.
+    let host = match &options.from {
+        Some(_) => host_of(surroundings, options)?,
+        None => Host::Absent,
+    };
+    let evidence = host.evidence();
+    let candidates = host.candidates();
+    let question = launch::Question {
+        evidence: evidence.as_ref(),
+        candidates: &candidates,
+        engine: options.engine.as_deref(),
+        engine_version: options.engine_version.clone(),
+        model: options.model.as_deref(),
+        config,
+        hidden: options.hidden,
+    };
+    let mut checks = Vec::new();
+    for one in &launches {
+        let checked = launch::check(one, &question, profiles)
+            .map_err(|error| Stop::usage(error.to_string()))?;
+        checks.push(checked);
+    }
+    let code = match checks.iter().filter_map(LaunchCheck::worst).max() {
+        Some(Severity::Critical) => Grading::Fail.exit_code(),
+        Some(Severity::Warning) => Grading::Warn.exit_code(),
+        Some(Severity::Info) | None => Grading::Pass.exit_code(),
+    };
+    if options.json {
+        return console::print(|out| {
+            serde_json::to_writer_pretty(&mut *out, &checks)?;
+            writeln!(out)
+        })
+        .map(|_| code);
+    }
+    console::print(|out| render::check::write(&checks, &surroundings.console.options, out))
+        .map(|_| code)
+}
+
+/// Writes the engine's file of peer verdicts, and says what it is not.
+fn write_p2p_cache(
+    path: &Path,
+    host: &Host,
+    request: &Request,
+    profiles: &Profiles,
+) -> Result<(), Stop> {
+    let engine = profiles.engine(&request.engine);
+    let Some(file) = engine.and_then(|e| e.p2p_cache.as_ref()) else {
+        return Err(Stop::usage(format!(
+            "--write-p2p-cache: {} keeps no file of peer verdicts (vllm and sglang do)",
+            request.engine
+        )));
+    };
+    let (Some(evidence), Authenticity::Hardware) = (host.evidence(), host.authenticity()) else {
+        return Err(Stop::usage(
+            "--write-p2p-cache: the report is not of real hardware; an engine would take its verdicts for those of a host",
+        ));
+    };
+    let text = advise::p2p_cache(&evidence, request)
+        .map_err(|error| Stop::inconclusive(format!("--write-p2p-cache: {error}")))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    fs::write(&beside, text)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|error| {
+            Stop::usage(format!(
+                "--write-p2p-cache: failed to write {}: {error}",
+                path.display()
+            ))
+        })?;
+    console::note(&format!(
+        "{} written. The engine looks for it at {}",
+        path.display(),
+        file.place
+    ));
+    console::note(&format!("it is read with {}", file.read_when));
+    for weakness in &file.weaknesses {
+        console::note(&format!("weakness: {weakness}"));
+    }
+    Ok(())
 }
 
 /// A saved report.
-fn report_file(path: &PathBuf) -> Result<Report, Stop> {
+pub(super) fn report_file(path: &PathBuf) -> Result<Report, Stop> {
     let (name, bytes) = map::read_file(path)?;
     if let Some(journal) = map::journal_of(&bytes) {
         console::note(&format!(
@@ -179,14 +452,6 @@ fn report_file(path: &PathBuf) -> Result<Report, Stop> {
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Stop::usage(format!("{name}: not a peerproof report: not UTF-8 text")))?;
     render::json::read(text).map_err(|error| Stop::usage(format!("{name}: {error}")))
-}
-
-fn evidence(report: &Report) -> Evidence<'_> {
-    Evidence {
-        snapshot: &report.snapshot,
-        records: &report.records,
-        observations: &report.observations,
-    }
 }
 
 /// First recommendations of a report: every engine, for the whole tested group, without a model's numbers.
@@ -206,12 +471,13 @@ pub(super) fn for_report(
         engine: engine.to_string(),
         tp: group.len() as u32,
         batch: 32,
-        group: Some(group.to_vec()),
+        candidates: group.to_vec(),
         ..Request::default()
     };
     profiles
         .engines
         .iter()
+        .filter(|engine| engine.in_reports)
         .filter_map(|engine| {
             advise::recommend(Some(evidence), consumers, &request(&engine.id), &profiles).ok()
         })

@@ -163,14 +163,14 @@ fn read_driver(nvml: &Nvml) -> Driver {
         nvml_version: reading(nvml.sys_nvml_version()),
         cuda_version: reading(nvml.sys_cuda_driver_version()),
         confidential_computing: reading(nvml_extra::confidential_computing(nvml)),
-        confidential_multi_gpu: reading(nvml_extra::confidential_multi_gpu(nvml)).map(
-            |mode| match mode {
+        confidential_multi_gpu: reading(nvml_extra::confidential_multi_gpu(nvml)).map(|mode| {
+            match mode {
                 0 => "none".to_string(),
                 1 => "protected_pcie".to_string(),
                 2 => "nvle".to_string(),
                 other => format!("mode {other}"),
-            },
-        ),
+            }
+        }),
         ..Driver::default()
     }
 }

@@ -1,234 +1,570 @@
-//! Who relies on peer transfers, and what each may rely on. Veto only: one broken pair condemns the group, and what was
-//! not tested is unproven, never proven.
+//! Who relies on peer transfers, and what each may rely on, for a group of GPUs and for the islands in it. Veto only: one
+//! broken pair condemns the group, and what was not tested is unproven, never proven. What a consumer needs is data
+//! (`profiles/consumers.toml`); what became of it is read from the records.
 
-use super::{
-    evidence::{Evidence, PeerClaim},
-    ladder::{RungState, rung_state},
+use super::evidence::{Evidence, PeerClaim};
+use crate::{
+    model::{
+        case::{Outcome, Record, Rung},
+        finding::{Consumer, ConsumerState, IslandConsumer, Veto},
+        ladder::made_up_for,
+        pair::{GpuIndex, OrderedPair},
+        topology::Island,
+    },
+    profile::{ConsumerPath, ConsumerProfile, Need, Unused, embedded_consumers},
 };
-use crate::model::{
-    case::Rung,
-    finding::{Consumer, ConsumerState},
-    pair::{GpuIndex, OrderedPair},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What a consumer is made of.
-struct Kind {
-    id: &'static str,
-    name: &'static str,
-    needs: &'static [Rung],
-    /// Takes the direct path, and does not exist without peer access.
-    peer: bool,
+/// The consumers that peerproof knows, judged for `group`.
+pub fn consumers(evidence: &Evidence, group: &[GpuIndex]) -> Vec<Consumer> {
+    consumers_of(evidence, group, embedded_consumers())
 }
 
-/// Kernels of several processes that write into each other's memory and wait for each other. A pair that fails a lower
-/// rung of the same path is no ground for a higher one, so those are needed too.
-const RESIDENT_KERNELS: &[Rung] = &[
-    Rung::Copied,
-    Rung::Touched,
-    Rung::Shared,
-    Rung::Resident,
-    Rung::Reduced,
-];
+/// Consumers as `kinds` describe them, judged for `group`.
+pub fn consumers_of(
+    evidence: &Evidence,
+    group: &[GpuIndex],
+    kinds: &[ConsumerProfile],
+) -> Vec<Consumer> {
+    let court = Court {
+        e: evidence,
+        condemned: evidence.condemned_gpus(),
+        fared: pairs_of(group)
+            .into_iter()
+            .map(|p| (p, fared(evidence, p)))
+            .collect(),
+    };
+    let islands = islands(evidence, group);
+    let judged = kinds.iter().map(|kind| {
+        let whole = court.judge(kind, group);
+        let failed = matches!(
+            whole.state,
+            ConsumerState::Vetoed | ConsumerState::NotApplicable
+        );
+        let parts = islands.iter().filter(|_| failed).map(|island| {
+            let part = court.judge(kind, &island.gpus);
+            IslandConsumer {
+                joined_by: island.joined_by.clone(),
+                gpus: island.gpus.clone(),
+                state: part.state,
+                sentence: part.sentence,
+            }
+        });
+        Consumer {
+            id: kind.id.clone(),
+            name: kind.name.clone(),
+            needs: kind.needs.iter().map(|need| need.rung).collect(),
+            state: whole.state,
+            sentence: whole.sentence,
+            reached: whole.reached,
+            as_far_as_tested: whole.as_far_as_tested,
+            vetoes: whole.vetoes,
+            islands: parts
+                .filter(|part| part.state != ConsumerState::NotApplicable)
+                .collect(),
+        }
+    });
+    judged.collect()
+}
 
-const KINDS: &[Kind] = &[
-    Kind {
-        id: "nccl-p2p",
-        name: "NCCL P2P",
-        needs: RESIDENT_KERNELS,
-        peer: true,
-    },
-    Kind {
-        id: CUSTOM_ALL_REDUCE,
-        name: "custom all-reduce (vLLM, SGLang)",
-        needs: RESIDENT_KERNELS,
-        peer: true,
-    },
-    Kind {
-        id: FLASHINFER_PCIE_IPC,
-        name: "FlashInfer pcie_ipc",
-        needs: RESIDENT_KERNELS,
-        peer: true,
-    },
-    Kind {
-        id: SYMMETRIC_MEMORY,
-        name: "symmetric memory",
-        needs: RESIDENT_KERNELS,
-        peer: true,
-    },
-    Kind {
-        id: "llama-cpp-peer-copies",
-        name: "llama.cpp peer copies",
-        needs: &[Rung::Copied],
-        peer: true,
-    },
-    Kind {
-        id: SINGLE_PROCESS_PYTHON,
-        name: "single-process multi-GPU Python",
-        needs: &[Rung::Staged, Rung::Copied, Rung::Touched],
-        peer: false,
-    },
-    Kind {
-        id: "host-staged",
-        name: "host-staged (NCCL SHM)",
-        needs: &[Rung::Staged],
-        peer: false,
-    },
-];
-
-const CUSTOM_ALL_REDUCE: &str = "custom-all-reduce";
-const FLASHINFER_PCIE_IPC: &str = "flashinfer-pcie-ipc";
-const SYMMETRIC_MEMORY: &str = "symmetric-memory";
-const SINGLE_PROCESS_PYTHON: &str = "single-process-python";
-
-/// All consumers, judged for `group`.
-pub fn consumers(evidence: &Evidence, group: &[GpuIndex]) -> Vec<Consumer> {
-    let pairs: Vec<OrderedPair> = group
+fn pairs_of(group: &[GpuIndex]) -> Vec<OrderedPair> {
+    group
         .iter()
         .flat_map(|s| group.iter().map(move |d| (*s, *d)))
         .filter_map(|(s, d)| OrderedPair::new(s.0, d.0))
-        .collect();
-    KINDS
-        .iter()
-        .map(|kind| {
-            let (state, sentence) = judge(evidence, kind, group, &pairs);
-            Consumer {
-                id: kind.id.to_string(),
-                name: kind.name.to_string(),
-                needs: kind.needs.to_vec(),
-                state,
-                sentence,
-            }
-        })
         .collect()
 }
 
-fn judge(
-    e: &Evidence,
-    kind: &Kind,
-    group: &[GpuIndex],
-    pairs: &[OrderedPair],
-) -> (ConsumerState, String) {
-    if pairs.is_empty() {
-        return (
-            ConsumerState::NotApplicable,
-            "does not exist with fewer than two GPUs".to_string(),
-        );
-    }
-    if let Some(veto) = veto(e, kind, group, pairs) {
-        return (ConsumerState::Vetoed, veto);
-    }
-    let without: Vec<OrderedPair> = pairs
-        .iter()
-        .copied()
-        .filter(|p| no_peer_access(e, *p))
-        .collect();
-    if let Some(first) = without.first() {
-        if kind.peer {
-            return if e.claim(*first) == PeerClaim::Ok {
-                (
-                    ConsumerState::Unproven,
-                    format!(
-                        "unproven because peer access was refused on pair {first}, which the driver advertises"
-                    ),
-                )
-            } else {
-                (
-                    ConsumerState::NotApplicable,
-                    format!("does not exist here: no peer access on pair {first}"),
-                )
-            };
-        }
-        if kind.id == SINGLE_PROCESS_PYTHON {
-            let (state, sentence) = proof(e, &[Rung::Staged], pairs);
-            return (state, format!("{sentence} (copies go through the host)"));
-        }
-    }
-    if let Some(reason) = unused(e, kind, group, pairs) {
-        return (ConsumerState::NotApplicable, reason.to_string());
-    }
-    proof(e, kind.needs, pairs)
-}
-
-fn veto(e: &Evidence, kind: &Kind, group: &[GpuIndex], pairs: &[OrderedPair]) -> Option<String> {
-    if let Some(gpu) = e.condemned_gpus().iter().find(|g| group.contains(g)) {
-        return Some(format!("vetoed by GPU{gpu}, which fails by itself"));
-    }
-    kind.needs.iter().find_map(|rung| {
-        let failing: Vec<OrderedPair> = pairs
+/// Parts of the group that the topology joins more tightly than the rest; each set of GPUs once, under its tightest name.
+fn islands(e: &Evidence, group: &[GpuIndex]) -> Vec<Island> {
+    let mut seen = BTreeSet::new();
+    let all = e.snapshot.topology.islands.iter();
+    all.map(|island| Island {
+        joined_by: island.joined_by.clone(),
+        gpus: island
+            .gpus
             .iter()
             .copied()
-            .filter(|p| rung_state(e, *p, *rung) == RungState::Failed)
-            .collect();
-        let first = failing.first()?;
-        let more = match failing.len() - 1 {
-            0 => String::new(),
-            n => format!(" (and {n} more)"),
-        };
-        Some(format!("vetoed by pair {first} at {}{more}", number(*rung)))
+            .filter(|g| group.contains(g))
+            .collect(),
     })
+    .filter(|island| island.gpus.len() > 1 && island.gpus.len() < group.len())
+    .filter(|island| seen.insert(island.gpus.clone()))
+    .collect()
 }
 
-/// The driver offers no peer access, or refused it.
-fn no_peer_access(e: &Evidence, pair: OrderedPair) -> bool {
-    matches!(e.claim(pair), PeerClaim::Refused(_))
-        || e.refused(pair).is_some()
-        || rung_state(e, pair, Rung::Copied) == RungState::Absent
+/// What became of a mechanism on a pair, all sizes together; the worst counts.
+#[derive(Debug, Clone, Copy)]
+enum Fate<'a> {
+    /// Nothing of it exists here, and why.
+    Absent(&'a str),
+    /// All that was planned was intact.
+    Intact,
+    /// Something of it did not run, and why.
+    NotRun(&'a str),
+    /// The driver said no.
+    Refused(&'a Record),
+    /// Wrong data, fault, hang or death.
+    Failed(&'a Record),
 }
 
-/// Why engines do not use this consumer on such a group, whatever the proof.
-fn unused(
-    e: &Evidence,
-    kind: &Kind,
-    group: &[GpuIndex],
-    pairs: &[OrderedPair],
-) -> Option<&'static str> {
-    let full_nvlink = pairs.iter().all(|p| e.has_nvlink(*p));
-    let links_known = pairs.iter().all(|p| {
-        e.snapshot
-            .topology
-            .pairs
-            .get(*p)
-            .is_some_and(|path| path.nvlink_known)
-    });
-    let no_full_nvlink = links_known && !full_nvlink;
-    match kind.id {
-        CUSTOM_ALL_REDUCE if group.len() > 2 && no_full_nvlink => Some(
-            "not used here: vLLM and SGLang switch it off for more than two GPUs without NVLink on every pair",
-        ),
-        SYMMETRIC_MEMORY if no_full_nvlink => {
-            Some("not used here: engines take it with NVLink on every pair only")
+impl Fate<'_> {
+    fn weight(self) -> u8 {
+        match self {
+            Fate::Absent(_) => 0,
+            Fate::Intact => 1,
+            Fate::NotRun(_) => 2,
+            Fate::Refused(_) => 3,
+            Fate::Failed(r) if r.outcome.corruption().is_none() => 4,
+            // Wrong data seen once outranks all else.
+            Fate::Failed(_) => 5,
         }
-        FLASHINFER_PCIE_IPC if !matches!(group.len(), 2 | 4 | 8) => {
-            Some("not covered: its kernels exist for 2, 4 and 8 GPUs")
-        }
-        FLASHINFER_PCIE_IPC if full_nvlink => {
-            Some("not used here: backends over NVLink come first")
-        }
-        _ => None,
     }
 }
 
-fn proof(e: &Evidence, needs: &[Rung], pairs: &[OrderedPair]) -> (ConsumerState, String) {
-    let intact = |rung: Rung| {
-        pairs
+/// A mechanism on a pair, quiet or under load.
+struct Fared<'a> {
+    mechanism: &'a str,
+    rung: Rung,
+    fate: Fate<'a>,
+}
+
+fn fared<'a>(e: &Evidence<'a>, pair: OrderedPair) -> Vec<Fared<'a>> {
+    let mine: Vec<&Record> = e.of_pair(pair).collect();
+    let mut all: Vec<Fared> = Vec::new();
+    for record in mine.iter().copied() {
+        let fate = match &record.outcome {
+            Outcome::Intact => Fate::Intact,
+            Outcome::NotApplicable { reason } => Fate::Absent(reason),
+            Outcome::NotRun { .. } if made_up_for(record, &mine) => continue,
+            Outcome::NotRun { reason } => Fate::NotRun(reason),
+            Outcome::Refused { .. } => Fate::Refused(record),
+            _ => Fate::Failed(record),
+        };
+        let (mechanism, rung) = (record.case.mechanism.as_str(), record.case.rung);
+        let same = |f: &&mut Fared| f.mechanism == mechanism && f.rung == rung;
+        match all.iter_mut().find(same) {
+            Some(known) if known.fate.weight() >= fate.weight() => {}
+            Some(known) => known.fate = fate,
+            None => all.push(Fared {
+                mechanism,
+                rung,
+                fate,
+            }),
+        }
+    }
+    all
+}
+
+/// Why a need is not proven on a pair; the later ones say more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gap {
+    /// The version that ran does not test it.
+    Version,
+    /// Does not exist here, and why.
+    Absent(String),
+    /// Refused: mechanism and the driver's answer.
+    Refused(String, String),
+    /// Was not chosen, or the run ended before it: the mechanisms; none named when nothing of the need was tried.
+    Untested(Vec<String>),
+    /// Did not run: mechanism and why.
+    NotRun(String, String),
+}
+
+impl Gap {
+    fn weight(&self) -> u8 {
+        match self {
+            Gap::Version => 0,
+            Gap::Absent(_) => 1,
+            Gap::Refused(..) => 2,
+            Gap::Untested(_) => 3,
+            Gap::NotRun(..) => 4,
+        }
+    }
+
+    /// Puts itself into `worst` when it says more; of equals the first stays.
+    fn into_worst(self, worst: &mut Option<Gap>) {
+        if worst.as_ref().is_none_or(|w| w.weight() < self.weight()) {
+            *worst = Some(self);
+        }
+    }
+}
+
+struct Judged {
+    state: ConsumerState,
+    sentence: String,
+    reached: Option<Rung>,
+    as_far_as_tested: bool,
+    vetoes: Vec<Veto>,
+}
+
+impl Judged {
+    fn plainly(state: ConsumerState, sentence: impl Into<String>) -> Judged {
+        Judged {
+            state,
+            sentence: sentence.into(),
+            reached: None,
+            as_far_as_tested: false,
+            vetoes: Vec::new(),
+        }
+    }
+}
+
+struct Court<'e, 'a> {
+    e: &'e Evidence<'a>,
+    condemned: BTreeSet<GpuIndex>,
+    fared: BTreeMap<OrderedPair, Vec<Fared<'a>>>,
+}
+
+impl<'a> Court<'_, 'a> {
+    fn rows(&self, pair: OrderedPair) -> &[Fared<'a>] {
+        self.fared.get(&pair).map_or(&[], Vec::as_slice)
+    }
+
+    fn judge(&self, kind: &ConsumerProfile, group: &[GpuIndex]) -> Judged {
+        let pairs = pairs_of(group);
+        if pairs.is_empty() {
+            return Judged::plainly(
+                ConsumerState::NotApplicable,
+                "does not exist with fewer than two GPUs",
+            );
+        }
+        if let Some(gpu) = self.condemned.iter().find(|g| group.contains(g)) {
+            return Judged::plainly(
+                ConsumerState::Vetoed,
+                format!("vetoed by GPU{gpu}, which fails by itself"),
+            );
+        }
+        let vetoes = self.vetoes(kind, &pairs);
+        if let Some(first) = vetoes.first() {
+            return Judged {
+                vetoes: vetoes.clone(),
+                ..Judged::plainly(ConsumerState::Vetoed, veto_words(first, vetoes.len() - 1))
+            };
+        }
+        let without = pairs.iter().copied().find(|p| self.no_peer_access(*p));
+        match (without, kind.path) {
+            (Some(pair), ConsumerPath::Direct) if self.e.claim(pair) == PeerClaim::Ok => {
+                return Judged::plainly(
+                    ConsumerState::Unproven,
+                    format!(
+                        "unproven because peer access was refused on pair {pair}, which the driver advertises"
+                    ),
+                );
+            }
+            (Some(pair), ConsumerPath::Direct) => {
+                return Judged::plainly(
+                    ConsumerState::NotApplicable,
+                    format!("does not exist here: no peer access on pair {pair}"),
+                );
+            }
+            (Some(_), ConsumerPath::Either) => {
+                let mut judged = self.prove(&kind.without_peer_access, &pairs);
+                judged.sentence.push_str(" (copies go through the host)");
+                return judged;
+            }
+            _ => {}
+        }
+        if let Some(reason) = kind
+            .unused
             .iter()
-            .all(|p| rung_state(e, *p, rung) == RungState::Intact)
+            .find(|u| self.holds(u, group, &pairs))
+            .map(|u| u.because.as_str())
+        {
+            return Judged::plainly(ConsumerState::NotApplicable, reason);
+        }
+        self.prove(&kind.needs, &pairs)
+    }
+
+    /// Failures of what the consumer needs, the lowest rung first, each pair once.
+    fn vetoes(&self, kind: &ConsumerProfile, pairs: &[OrderedPair]) -> Vec<Veto> {
+        let needed = |row: &Fared| {
+            kind.needs.iter().any(|need| {
+                if need.one_of.is_empty() {
+                    row.rung == need.rung
+                } else {
+                    let quiet = row.rung == need.rung || row.rung == Rung::Loaded;
+                    need.one_of
+                        .iter()
+                        .flatten()
+                        .any(|pattern| fits(pattern, row.mechanism) && (quiet || !is_wild(pattern)))
+                }
+            })
+        };
+        let mut all: Vec<Veto> = pairs
+            .iter()
+            .filter_map(|pair| {
+                let failed = self.rows(*pair).iter().filter_map(|row| match row.fate {
+                    Fate::Failed(record) if needed(row) => Some(record),
+                    _ => None,
+                });
+                let worst = failed.min_by_key(|r| r.case.rung)?;
+                Some(Veto {
+                    pair: *pair,
+                    rung: worst.case.rung,
+                    mechanism: worst.case.mechanism.clone(),
+                    word: worst.outcome.word().to_string(),
+                })
+            })
+            .collect();
+        all.sort_by_key(|veto| (veto.rung, veto.pair));
+        all
+    }
+
+    /// The driver offers no peer access, or refused it.
+    fn no_peer_access(&self, pair: OrderedPair) -> bool {
+        let direct = |row: &&Fared| {
+            matches!(row.rung, Rung::Copied | Rung::Touched) && !row.mechanism.starts_with("pool-")
+        };
+        let mut copied = self
+            .rows(pair)
+            .iter()
+            .filter(direct)
+            .filter(|row| row.rung == Rung::Copied)
+            .peekable();
+        matches!(self.e.claim(pair), PeerClaim::Refused(_))
+            || self
+                .rows(pair)
+                .iter()
+                .filter(direct)
+                .any(|row| matches!(row.fate, Fate::Refused(_)))
+            || (copied.peek().is_some() && copied.all(|row| matches!(row.fate, Fate::Absent(_))))
+    }
+
+    /// Whether engines leave the consumer off in such a group, whatever the proof.
+    fn holds(&self, unused: &Unused, group: &[GpuIndex], pairs: &[OrderedPair]) -> bool {
+        let links_known = || {
+            pairs.iter().all(|p| {
+                let path = self.e.snapshot.topology.pairs.get(*p);
+                path.is_some_and(|path| path.nvlink_known)
+            })
+        };
+        let full = pairs.iter().all(|p| self.e.has_nvlink(*p));
+        let capability = |gpu: &GpuIndex| {
+            let known = self.e.snapshot.gpu(*gpu)?.compute_capability.known();
+            known.copied()
+        };
+        let fits_links = match unused.full_nvlink {
+            None => true,
+            Some(true) => full,
+            Some(false) => !full && links_known(),
+        };
+        let others = &unused.compute_capability_other_than;
+        let fits_capability = others.is_empty()
+            || group
+                .iter()
+                .filter_map(capability)
+                .any(|c| !others.contains(&c));
+        fits_links
+            && fits_capability
+            && group.len() > unused.above
+            && (unused.sizes_other_than.is_empty()
+                || !unused.sizes_other_than.contains(&group.len()))
+    }
+
+    /// How far the needs are proven on all pairs.
+    fn prove(&self, needs: &[Need], pairs: &[OrderedPair]) -> Judged {
+        let mut reached = None;
+        let mut gaps: Vec<(Rung, Gap, OrderedPair)> = Vec::new();
+        for need in needs {
+            let worst = pairs
+                .iter()
+                .filter_map(|p| Some((self.gap(need, *p)?, *p)))
+                .max_by_key(|(gap, pair)| (gap.weight(), std::cmp::Reverse(*pair)));
+            match worst {
+                None if gaps.is_empty() => reached = Some(need.rung),
+                None => {}
+                Some((gap, pair)) => gaps.push((need.rung, gap, pair)),
+            }
+        }
+        let as_far = !gaps.is_empty() && gaps.iter().all(|(_, gap, _)| *gap == Gap::Version);
+        let mut sentence = match (reached, gaps.is_empty()) {
+            (Some(rung), true) => format!("proven up to {}", number(rung)),
+            (Some(rung), false) if as_far => {
+                format!("proven up to {}; {}", number(rung), words(&gaps))
+            }
+            (Some(rung), false) => format!(
+                "unproven because {}; proven up to {}",
+                words(&gaps),
+                number(rung)
+            ),
+            (None, _) => format!("unproven because {}", words(&gaps)),
+        };
+        if (gaps.is_empty() || as_far) && self.loaded(needs, pairs) {
+            sentence.push_str("; right under load");
+        }
+        Judged {
+            state: if gaps.is_empty() {
+                ConsumerState::Proven
+            } else {
+                ConsumerState::Unproven
+            },
+            sentence,
+            reached,
+            as_far_as_tested: as_far && reached.is_some(),
+            vetoes: Vec::new(),
+        }
+    }
+
+    /// Whether one of the needed mechanisms was right under load on every pair.
+    fn loaded(&self, needs: &[Need], pairs: &[OrderedPair]) -> bool {
+        let needed = |mechanism: &str| {
+            let patterns = needs.iter().flat_map(|n| n.one_of.iter().flatten());
+            patterns.into_iter().any(|p| fits(p, mechanism))
+        };
+        pairs.iter().all(|p| {
+            self.rows(*p).iter().any(|row| {
+                row.rung == Rung::Loaded
+                    && matches!(row.fate, Fate::Intact)
+                    && needed(row.mechanism)
+            })
+        })
+    }
+
+    /// Why `need` is not proven on `pair`; `None` when it is.
+    fn gap(&self, need: &Need, pair: OrderedPair) -> Option<Gap> {
+        if need.one_of.is_empty() {
+            return self.gap_of_set(need.rung, &["*".to_string()], pair).err();
+        }
+        let mut worst: Option<Gap> = None;
+        for set in &need.one_of {
+            match self.gap_of_set(need.rung, set, pair) {
+                Ok(()) => return None,
+                Err(gap) => gap.into_worst(&mut worst),
+            }
+        }
+        worst
+    }
+
+    /// Whether a set of mechanisms is proven on a pair: each one that exists here ran and was intact, at least one did.
+    fn gap_of_set(&self, rung: Rung, set: &[String], pair: OrderedPair) -> Result<(), Gap> {
+        let rows: Vec<&Fared> = self
+            .rows(pair)
+            .iter()
+            .filter(|row| row.rung != Rung::Loaded)
+            .collect();
+        let mut ids: Vec<&str> = Vec::new();
+        for pattern in set {
+            if is_wild(pattern) {
+                let known = self.e.ladder.iter().map(|s| (s.mechanism.as_str(), s.rung));
+                let seen = rows.iter().map(|row| (row.mechanism, row.rung));
+                let here = known
+                    .chain(seen)
+                    .filter(|(id, at)| *at == rung && fits(pattern, id));
+                ids.extend(here.map(|(id, _)| id));
+            } else {
+                ids.push(pattern);
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let this_version =
+            |id: &str| self.e.ladder.is_empty() || self.e.ladder.iter().any(|s| s.mechanism == id);
+        let (mut intact, mut absent, mut untried) = (false, None, Vec::new());
+        let mut worst: Option<Gap> = None;
+        for id in ids {
+            match rows.iter().find(|row| row.mechanism == id).map(|r| r.fate) {
+                Some(Fate::Intact) => intact = true,
+                Some(Fate::Absent(reason)) => absent = Some(reason.to_string()),
+                Some(Fate::NotRun(reason)) => {
+                    Gap::NotRun(id.to_string(), reason.to_string()).into_worst(&mut worst);
+                }
+                Some(Fate::Refused(r) | Fate::Failed(r)) => {
+                    let answer = match &r.outcome {
+                        Outcome::Refused { code, name, .. } => format!("{code} {name}"),
+                        other => other.word().to_string(),
+                    };
+                    Gap::Refused(id.to_string(), answer).into_worst(&mut worst);
+                }
+                None if this_version(id) => untried.push(id.to_string()),
+                None => Gap::Version.into_worst(&mut worst),
+            }
+        }
+        if !untried.is_empty() {
+            let nothing = !intact && worst.is_none();
+            let named = if nothing { Vec::new() } else { untried };
+            Gap::Untested(named).into_worst(&mut worst);
+        }
+        match (worst, intact, absent) {
+            (Some(gap), ..) => Err(gap),
+            (None, true, _) => Ok(()),
+            (None, false, Some(reason)) => Err(Gap::Absent(reason)),
+            (None, false, None) if self.e.ladder.is_empty() => Err(Gap::Untested(Vec::new())),
+            (None, false, None) => Err(Gap::Version),
+        }
+    }
+}
+
+fn is_wild(pattern: &str) -> bool {
+    pattern.ends_with('*')
+}
+
+fn fits(pattern: &str, mechanism: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => mechanism.starts_with(beginning),
+        None => mechanism == pattern,
+    }
+}
+
+fn veto_words(first: &Veto, more: usize) -> String {
+    let load = match first.rung {
+        Rung::Loaded => ", only under load",
+        _ => "",
     };
-    let reached = Rung::LADDER
-        .into_iter()
-        .filter(|r| *r > Rung::Advertised)
-        .take_while(|r| intact(*r))
-        .last();
-    let untested: Vec<Rung> = needs.iter().copied().filter(|r| !intact(*r)).collect();
-    if untested.is_empty() {
-        let top = needs.last().copied().map_or_else(String::new, number);
-        return (ConsumerState::Proven, format!("proven up to {top}"));
+    let more = match more {
+        0 => String::new(),
+        1 => "; and 1 more pair".to_string(),
+        n => format!("; and {n} more pairs"),
+    };
+    format!(
+        "vetoed by pair {} at {} ({}: {}{load}{more})",
+        first.pair,
+        number(first.rung),
+        first.mechanism,
+        first.word
+    )
+}
+
+/// The gaps of a consumer in a sentence.
+fn words(gaps: &[(Rung, Gap, OrderedPair)]) -> String {
+    let rungs = |wanted: &dyn Fn(&Gap) -> bool| -> Vec<Rung> {
+        let these = gaps.iter().filter(|(_, gap, _)| wanted(gap));
+        these.map(|(rung, ..)| *rung).collect()
+    };
+    let mut parts = Vec::new();
+    for (rung, gap, pair) in gaps {
+        let at = number(*rung);
+        match gap {
+            Gap::NotRun(mechanism, why) => {
+                parts.push(format!(
+                    "{mechanism} at {at} did not run on pair {pair} ({why})"
+                ));
+            }
+            Gap::Untested(some) if !some.is_empty() => {
+                let were = if some.len() == 1 { "was" } else { "were" };
+                parts.push(format!("{} at {at} {were} not tested", some.join(", ")));
+            }
+            Gap::Refused(mechanism, answer) => {
+                parts.push(format!(
+                    "{mechanism} at {at} was refused on pair {pair} ({answer})"
+                ));
+            }
+            Gap::Absent(why) => parts.push(format!("{at} does not exist here ({why})")),
+            Gap::Version | Gap::Untested(_) => {}
+        }
     }
-    let mut sentence = format!("unproven because {} not tested", ranges(&untested));
-    if let Some(rung) = reached {
-        sentence.push_str(&format!("; proven up to {}", number(rung)));
+    let untested = rungs(&|g| matches!(g, Gap::Untested(some) if some.is_empty()));
+    if !untested.is_empty() {
+        parts.push(format!("{} not tested", ranges(&untested, "was", "were")));
     }
-    (ConsumerState::Unproven, sentence)
+    let version = rungs(&|g| *g == Gap::Version);
+    if !version.is_empty() {
+        parts.push(format!(
+            "{} not tested by this version",
+            ranges(&version, "is", "are")
+        ));
+    }
+    parts.join("; ")
 }
 
 fn number(rung: Rung) -> String {
@@ -236,8 +572,8 @@ fn number(rung: Rung) -> String {
         .map_or_else(|| rung.name().to_string(), |n| format!("rung {n}"))
 }
 
-/// "rung 3 was", "rungs 4 to 6 were", "rungs 2 and 4 to 6 were".
-fn ranges(rungs: &[Rung]) -> String {
+/// "rung 6 (reduced) is", "rungs 4 to 6 are", "rungs 2 and 4 to 6 are".
+fn ranges(rungs: &[Rung], is: &str, are: &str) -> String {
     let numbers: Vec<u32> = rungs.iter().filter_map(|r| r.number()).collect();
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for n in &numbers {
@@ -256,142 +592,11 @@ fn ranges(rungs: &[Rung]) -> String {
             }
         })
         .collect();
-    match numbers.len() {
-        1 => format!("rung {} was", words.join(" and ")),
-        _ => format!("rungs {} were", words.join(" and ")),
+    match rungs {
+        [one] => format!("rung {} ({}) {is}", words.join(" and "), one.name()),
+        _ => format!("rungs {} {are}", words.join(" and ")),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sample::{Host, pair, wrong};
-    use super::*;
-    use crate::model::case::{Outcome, Subject, WrongKind};
-
-    fn ask(host: &Host, id: &str) -> (ConsumerState, String) {
-        let all = host.judge(|e| consumers(e, &host.group()));
-        let found = all.into_iter().find(|c| c.id == id).unwrap();
-        (found.state, found.sentence)
-    }
-
-    #[test]
-    fn healthy_is_unproven_above_what_was_tested_and_proven_below() {
-        let mut host = Host::root_complex(2);
-        host.all_intact();
-        assert_eq!(
-            ask(&host, "nccl-p2p"),
-            (
-                ConsumerState::Unproven,
-                "unproven because rungs 4 to 6 were not tested; proven up to rung 3".to_string()
-            )
-        );
-        assert_eq!(
-            ask(&host, "single-process-python"),
-            (ConsumerState::Proven, "proven up to rung 3".to_string())
-        );
-        assert_eq!(
-            ask(&host, "llama-cpp-peer-copies"),
-            (ConsumerState::Proven, "proven up to rung 2".to_string())
-        );
-        assert_eq!(ask(&host, "host-staged").1, "proven up to rung 1");
-    }
-
-    #[test]
-    fn one_broken_pair_vetoes_the_group_and_leaves_the_host_path() {
-        let mut host = Host::root_complex(8);
-        host.all_intact();
-        host.set_wrong(pair(2, 5), "sm-store", WrongKind::Dropped);
-        for id in ["nccl-p2p", "custom-all-reduce", "single-process-python"] {
-            assert_eq!(
-                ask(&host, id),
-                (
-                    ConsumerState::Vetoed,
-                    "vetoed by pair 2->5 at rung 3".to_string()
-                ),
-                "{id}"
-            );
-        }
-        assert_eq!(ask(&host, "llama-cpp-peer-copies").0, ConsumerState::Proven);
-        assert_eq!(ask(&host, "host-staged").0, ConsumerState::Proven);
-        let others = host.judge(|e| consumers(e, &[GpuIndex(0), GpuIndex(1)]));
-        assert!(others.iter().all(|c| c.state != ConsumerState::Vetoed));
-    }
-
-    #[test]
-    fn engines_leave_custom_all_reduce_and_symmetric_memory_off_on_large_pcie_groups() {
-        let mut host = Host::root_complex(4);
-        host.all_intact();
-        assert_eq!(
-            ask(&host, "custom-all-reduce").0,
-            ConsumerState::NotApplicable
-        );
-        assert_eq!(
-            ask(&host, "symmetric-memory").0,
-            ConsumerState::NotApplicable
-        );
-        let mut host = Host::nvswitch(4);
-        host.all_intact();
-        assert_eq!(ask(&host, "custom-all-reduce").0, ConsumerState::Unproven);
-        assert_eq!(
-            ask(&host, "flashinfer-pcie-ipc").0,
-            ConsumerState::NotApplicable
-        );
-    }
-
-    #[test]
-    fn without_peer_access_python_goes_through_the_host() {
-        let mut host = Host::root_complex(2);
-        host.claim_all("GNS");
-        host.refused();
-        assert_eq!(
-            ask(&host, "nccl-p2p"),
-            (
-                ConsumerState::NotApplicable,
-                "does not exist here: no peer access on pair 0->1".to_string()
-            )
-        );
-        assert_eq!(
-            ask(&host, "single-process-python"),
-            (
-                ConsumerState::Proven,
-                "proven up to rung 1 (copies go through the host)".to_string()
-            )
-        );
-        host.claim_all("OK");
-        assert_eq!(ask(&host, "nccl-p2p").0, ConsumerState::Unproven);
-    }
-
-    #[test]
-    fn nothing_tried_is_unproven_and_a_condemned_gpu_vetoes_all() {
-        let mut host = Host::root_complex(2);
-        assert_eq!(
-            ask(&host, "llama-cpp-peer-copies").1,
-            "unproven because rung 2 was not tested"
-        );
-        host.all_intact();
-        let outcome = wrong(WrongKind::Flipped);
-        host.put(Subject::Gpu(GpuIndex(1)), "memory", Rung::Alone, outcome);
-        assert_eq!(
-            ask(&host, "host-staged").1,
-            "vetoed by GPU1, which fails by itself"
-        );
-        let one = Host::root_complex(1);
-        assert_eq!(ask(&one, "nccl-p2p").0, ConsumerState::NotApplicable);
-    }
-
-    #[test]
-    fn rungs_in_words() {
-        assert_eq!(
-            ranges(&[Rung::Copied, Rung::Shared, Rung::Resident]),
-            "rungs 2 and 4 to 5 were"
-        );
-        let mut host = Host::root_complex(2);
-        host.all_intact();
-        let reason = "budget".to_string();
-        host.set(pair(0, 1), "ce-pull", Outcome::NotRun { reason });
-        assert_eq!(
-            ask(&host, "nccl-p2p").1,
-            "unproven because rungs 2 and 4 to 6 were not tested; proven up to rung 1"
-        );
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use crate::model::{
     case::{Outcome, Record, Rung},
     pair::OrderedPair,
-    report::{Coverage, Gap},
+    report::{Coverage, Gap, Sensitivity},
 };
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 ///
 /// A fault that strikes an attempt with probability p stays unseen in n attempts with (1 - p)^n; set to 5% this gives
 /// p = 1 - 0.05^(1/n). The figure is that of the pair and mechanism with the fewest judged attempts;
-/// a single GPU's few large attempts say nothing of a rate.
+/// a single GPU's few large attempts say nothing of a rate, and attempts under load answer another question.
 pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
     let mut not_applicable: BTreeMap<&str, u32> = BTreeMap::new();
     let mut not_run: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut attempts: BTreeMap<(OrderedPair, &str), u64> = BTreeMap::new();
+    let mut attempts: BTreeMap<(Rung, &str), BTreeMap<OrderedPair, u64>> = BTreeMap::new();
     let mut ran = 0;
     for record in records {
         match &record.outcome {
@@ -29,13 +29,19 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
                     && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
                     && let Some(pair) = record.case.subject.pair()
                 {
-                    let key = (pair, record.case.mechanism.as_str());
-                    *attempts.entry(key).or_default() += u64::from(record.attempts_ran);
+                    let key = (record.case.rung, record.case.mechanism.as_str());
+                    *attempts.entry(key).or_default().entry(pair).or_default() +=
+                        u64::from(record.attempts_ran);
                 }
             }
         }
     }
-    let fewest = || attempts.values().copied().filter(|n| *n > 0).min();
+    let fewest = attempts
+        .iter()
+        .filter(|((rung, _), _)| *rung != Rung::Loaded)
+        .flat_map(|(_, pairs)| pairs.values().copied())
+        .filter(|n| *n > 0)
+        .min();
     let gaps = |reasons: BTreeMap<&str, u32>| {
         reasons
             .into_iter()
@@ -52,8 +58,44 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
         not_run: gaps(not_run),
         left_out: left_out.to_vec(),
         budget: None,
-        seen_fault_rate: fewest().map(|n| 1.0 - 0.05f64.powf(1.0 / n as f64)),
+        seen_fault_rate: fewest.map(seen_with),
+        sensitivity: attempts
+            .into_iter()
+            .flat_map(|((rung, mechanism), pairs)| sensitivity(rung, mechanism, pairs))
+            .collect(),
     }
+}
+
+/// The smallest fault rate that `attempts` would have shown with 95%.
+fn seen_with(attempts: u64) -> f64 {
+    1.0 - 0.05f64.powf(1.0 / attempts as f64)
+}
+
+/// Pairs of one mechanism with the same number of attempts together, most attempts first.
+fn sensitivity(rung: Rung, mechanism: &str, pairs: BTreeMap<OrderedPair, u64>) -> Vec<Sensitivity> {
+    let mut groups: BTreeMap<u64, Vec<OrderedPair>> = BTreeMap::new();
+    for (pair, attempts) in pairs.into_iter().filter(|(_, n)| *n > 0) {
+        groups.entry(attempts).or_default().push(pair);
+    }
+    let largest = groups.values().map(Vec::len).max().unwrap_or(0);
+    let mut named = false;
+    let groups = groups.into_iter().rev().map(|(attempts, pairs)| {
+        // Naming two hundred pairs says less than naming the few others.
+        let rest = !named && pairs.len() == largest;
+        named |= rest;
+        Sensitivity {
+            mechanism: mechanism.to_string(),
+            rung,
+            attempts,
+            seen_fault_rate: seen_with(attempts),
+            pairs: pairs.len() as u32,
+            only: match rest {
+                true => Vec::new(),
+                false => pairs.iter().map(OrderedPair::to_string).collect(),
+            },
+        }
+    });
+    groups.collect()
 }
 
 #[cfg(test)]
@@ -89,8 +131,29 @@ mod tests {
         }
         let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
         assert!((rate - 0.01).abs() < 1e-4, "{rate}");
+        let even = coverage(&host.records, &[]).sensitivity;
+        assert_eq!(even.len(), 6);
+        assert!(
+            even.iter()
+                .all(|s| (s.attempts, s.pairs) == (298, 2) && s.only.is_empty())
+        );
         host.records[0].attempts_ran = 1;
         let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
         assert!((rate - 0.95).abs() < 1e-9, "{rate}");
+        let told = coverage(&host.records, &[]).sensitivity;
+        let bounce: Vec<_> = told.iter().filter(|s| s.mechanism == "bounce").collect();
+        assert_eq!((bounce[0].attempts, bounce[0].only.len()), (298, 0));
+        assert_eq!(
+            (bounce[1].attempts, &bounce[1].only[..]),
+            (1, &["0->1".to_string()][..])
+        );
+        // Few attempts under load do not spoil what many quiet ones would have seen.
+        for record in &mut host.records {
+            record.attempts_ran = 598;
+        }
+        let (load, intact) = (crate::model::case::Load::AllPairs, Outcome::Intact);
+        host.load(pair(0, 1), "ce-push", load, intact, 1.0);
+        let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
+        assert!(rate <= 1.0 / 200.0, "{rate}");
     }
 }

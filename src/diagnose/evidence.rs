@@ -3,18 +3,25 @@
 
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
     snapshot::{Gpu, Observation, Snapshot},
     topology::PathType,
 };
-use std::collections::BTreeSet;
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
 pub(crate) const BOUNCE: &str = "bounce";
 
-/// Everything that was read, tried and observed.
-#[derive(Debug, Clone, Copy)]
+/// Mechanism id of the driver's own copy through the host.
+const STAGED: &str = "staged";
+
+/// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
+#[derive(Debug, Clone)]
 pub struct Evidence<'a> {
     /// What was read before anything was tried.
     pub snapshot: &'a Snapshot,
@@ -22,6 +29,12 @@ pub struct Evidence<'a> {
     pub records: &'a [Record],
     /// What the observer saw before, during and after.
     pub observations: &'a [Observation],
+    /// The mechanisms of pairs and their rungs, as the version that ran knew them; empty when it did not say.
+    pub(crate) ladder: &'a [Step],
+    /// Records by what they are about, in order.
+    by_subject: BTreeMap<Subject, Vec<&'a Record>>,
+    fabric: OnceCell<Vec<OrderedPair>>,
+    passes: OnceCell<BTreeSet<OrderedPair>>,
 }
 
 /// How bytes fared through the host.
@@ -84,18 +97,53 @@ pub(crate) fn involves_host(record: &Record) -> bool {
 }
 
 impl<'a> Evidence<'a> {
+    /// Sorts the records by what they are about.
+    pub fn new(
+        snapshot: &'a Snapshot,
+        records: &'a [Record],
+        observations: &'a [Observation],
+    ) -> Self {
+        let mut by_subject: BTreeMap<Subject, Vec<&Record>> = BTreeMap::new();
+        for record in records {
+            by_subject
+                .entry(record.case.subject)
+                .or_default()
+                .push(record);
+        }
+        Evidence {
+            snapshot,
+            records,
+            observations,
+            ladder: &[],
+            by_subject,
+            fabric: OnceCell::new(),
+            passes: OnceCell::new(),
+        }
+    }
+
+    /// With the mechanisms that make up the rungs, so that a mechanism that nobody tried is missed.
+    pub fn with_ladder(self, ladder: &'a [Step]) -> Self {
+        Evidence { ladder, ..self }
+    }
+
+    fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.by_subject.get(&subject).into_iter().flatten().copied()
+    }
+
     /// Records of `pair`, in order.
-    pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
-        self.records
-            .iter()
-            .filter(move |r| r.case.subject == Subject::Pair(pair))
+    pub fn of_pair(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.of(Subject::Pair(pair))
     }
 
     /// Records of one GPU by itself.
-    pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> {
-        self.records
-            .iter()
-            .filter(move |r| r.case.subject == Subject::Gpu(gpu))
+    pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.of(Subject::Gpu(gpu))
+    }
+
+    /// The climb of one pair.
+    pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'a> {
+        let mine: Vec<&Record> = self.of_pair(pair).collect();
+        ladder::climb(&mine, self.ladder)
     }
 
     /// Records that count against the host.
@@ -105,10 +153,7 @@ impl<'a> Evidence<'a> {
 
     /// Pairs with any record, ascending.
     pub fn pairs(&self) -> BTreeSet<OrderedPair> {
-        self.records
-            .iter()
-            .filter_map(|r| r.case.subject.pair())
-            .collect()
+        self.by_subject.keys().filter_map(|s| s.pair()).collect()
     }
 
     /// Pairs of which at least one case ran to an answer.
@@ -137,10 +182,13 @@ impl<'a> Evidence<'a> {
             let Outcome::Refused { api, code, name } = &r.outcome else {
                 return None;
             };
-            if r.case.rung < Rung::Copied && api != "cuCtxEnablePeerAccess" {
+            // Rungs above these refuse other things: handles, mappings.
+            let direct = matches!(r.case.rung, Rung::Copied | Rung::Touched);
+            if !direct && api != "cuCtxEnablePeerAccess" {
                 return None;
             }
-            let by_destination = matches!(r.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let mechanism = r.case.mechanism.as_str();
+            let by_destination = mechanism.ends_with("ce-pull") || mechanism.ends_with("sm-load");
             let accessor = if by_destination {
                 pair.reversed()
             } else {
@@ -160,8 +208,17 @@ impl<'a> Evidence<'a> {
     }
 
     /// Whether an operating system below a hypervisor reports all this: `Some(false)` is bare metal, `None` was not read.
+    /// A hypervisor that hides its CPU flag still shows by the ports and the board that it emulates.
     pub fn is_guest(&self) -> Option<bool> {
-        self.snapshot.host.hypervisor.known().copied()
+        let emulated = self.snapshot.bridges.iter().any(|b| b.emulated)
+            || self
+                .snapshot
+                .host
+                .dmi_vendor
+                .known()
+                .is_some_and(|v| v == "QEMU");
+        let flag = self.snapshot.host.hypervisor.known().copied();
+        if emulated { Some(true) } else { flag }
     }
 
     /// Whether the pair is joined by NVLink, as far as the sources show.
@@ -192,7 +249,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Cases of the pair that used peer access and ran (rung 2 and up).
-    pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> {
+    pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of_pair(pair)
             .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran())
     }
@@ -200,6 +257,7 @@ impl<'a> Evidence<'a> {
     /// Whether the driver refused peer access for the pair, whatever the claims say.
     pub fn refused(&self, pair: OrderedPair) -> Option<&'a Record> {
         self.peer_cases(pair)
+            .filter(|r| matches!(r.case.rung, Rung::Copied | Rung::Touched))
             .find(|r| matches!(r.outcome, Outcome::Refused { .. }))
     }
 
@@ -213,23 +271,54 @@ impl<'a> Evidence<'a> {
 
     /// Pairs whose direct path was used and was right in every case. Pairs that had no peer access are not among them:
     /// a far pair that "passes" because its copies went through the host says nothing of the fabric.
-    pub fn peer_passes(&self) -> BTreeSet<OrderedPair> {
-        self.pairs()
-            .into_iter()
-            .filter(|p| {
+    pub fn peer_passes(&self) -> &BTreeSet<OrderedPair> {
+        self.passes.get_or_init(|| {
+            let passes = |p: &OrderedPair| {
                 let mut cases = self.peer_cases(*p).peekable();
                 cases.peek().is_some()
                     && cases.all(|r| {
                         r.outcome.is_intact()
                             && !matches!(r.peer_access, PeerAccess::Off | PeerAccess::NotApplicable)
                     })
-            })
+            };
+            self.pairs().into_iter().filter(passes).collect()
+        })
+    }
+
+    /// Whether copy engines moved the pair's bytes with peer access on, and were right in every case. What fails on such a
+    /// pair is not the path between the GPUs.
+    pub fn copies_right(&self, pair: OrderedPair) -> bool {
+        let mut copies = self
+            .peer_cases(pair)
+            .filter(|r| r.case.rung == Rung::Copied)
+            .peekable();
+        copies.peek().is_some() && copies.all(|r| r.outcome.is_intact())
+    }
+
+    /// Cases that a driver call ended with one of these codes: refused or failed.
+    pub fn answered(&self, codes: &[u32]) -> impl Iterator<Item = &'a Record> {
+        self.records.iter().filter(move |r| {
+            matches!(&r.outcome, Outcome::Refused { code, .. } | Outcome::Faulted { code, .. } if codes.contains(code))
+        })
+    }
+
+    /// Lines of applications' logs for which `marks` holds, with their places: "nccl.log:118: text".
+    pub fn said(&self, marks: impl Fn(&str) -> bool) -> Vec<String> {
+        let lines = self.snapshot.application_log.iter();
+        lines
+            .filter(|line| marks(&line.text))
+            .map(|line| format!("{}: {}", line.source, line.text))
             .collect()
     }
 
     /// How bytes of the pair fared through the host.
     pub fn control_arm(&self, pair: OrderedPair) -> ControlArm {
-        let staged = || self.of_pair(pair).filter(|r| r.case.rung == Rung::Staged);
+        // Kernels that exchange through host memory stand on this rung, too, and are no copies.
+        let staged = || {
+            self.of_pair(pair)
+                .filter(|r| r.case.rung == Rung::Staged)
+                .filter(|r| matches!(r.case.mechanism.as_str(), BOUNCE | STAGED))
+        };
         let failed = |bounce: bool| {
             staged().any(|r| (r.case.mechanism == BOUNCE) == bounce && r.outcome.is_failure())
         };
@@ -247,11 +336,9 @@ impl<'a> Evidence<'a> {
     /// Whether both our bounce and the driver's staged copy ran and were right: the discriminating test of a fabric fault.
     pub fn control_arm_complete(&self, pair: OrderedPair) -> bool {
         let intact = |bounce: bool| {
-            self.of_pair(pair).any(|r| {
-                r.case.rung == Rung::Staged
-                    && (r.case.mechanism == BOUNCE) == bounce
-                    && r.outcome.is_intact()
-            })
+            let wanted = if bounce { BOUNCE } else { STAGED };
+            self.of_pair(pair)
+                .any(|r| r.case.mechanism == wanted && r.outcome.is_intact())
         };
         self.control_arm(pair) == ControlArm::Intact && intact(true) && intact(false)
     }
@@ -278,15 +365,57 @@ impl<'a> Evidence<'a> {
     /// Pairs that are wrong because of what lies between the two GPUs: the direct path shows a path's symptom, neither GPU
     /// is condemned, and bytes through the host are not wrong as well. Pairs over NVLink are left out: their bytes do not
     /// cross PCIe.
-    pub fn fabric_failures(&self) -> Vec<OrderedPair> {
+    pub fn fabric_failures(&self) -> &[OrderedPair] {
+        self.fabric.get_or_init(|| {
+            let failures = self.path_failures().into_iter();
+            failures.filter(|p| !self.has_nvlink(*p)).collect()
+        })
+    }
+
+    /// The same with pairs over NVLink among them.
+    pub fn path_failures(&self) -> Vec<OrderedPair> {
         let condemned = self.condemned_gpus();
         self.peer_failures()
             .into_iter()
             .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
             .filter(|p| self.control_arm(*p) != ControlArm::BounceWrong)
-            .filter(|p| !self.has_nvlink(*p))
             .filter(|p| self.peer_cases(*p).any(|r| is_path_symptom(&r.outcome)))
             .collect()
+    }
+
+    /// Pairs whose path is suspected: fabric failures that neither right copies over the same path clear, nor right
+    /// transfers below the end of BAR1.
+    pub fn path_suspects(&self) -> Vec<OrderedPair> {
+        self.fabric_failures()
+            .iter()
+            .copied()
+            .filter(|p| !self.copies_right(*p) && self.only_past_bar1(*p).is_none())
+            .collect()
+    }
+
+    /// The size of BAR1 in bytes, if the pair's transfers are right below it and wrong only past it: each failing mechanism
+    /// was right in a case that ends inside the owner's BAR1, and every failing case ends outside.
+    pub fn only_past_bar1(&self, pair: OrderedPair) -> Option<u64> {
+        let edge_of = |record: &Record| {
+            let pull = matches!(record.case.mechanism.as_str(), "ce-pull" | "sm-load");
+            let owner = if pull { pair.source } else { pair.destination };
+            let gpu = self.snapshot.gpu(owner)?;
+            let (bar1, memory) = (*gpu.bar1_bytes.known()?, *gpu.memory_bytes.known()?);
+            (bar1 < memory).then_some(bar1)
+        };
+        let past = |r: &Record, edge: u64| r.case.offset.saturating_add(r.case.bytes) > edge;
+        let mut found = None;
+        for wrong in self.peer_cases(pair).filter(|r| r.outcome.is_failure()) {
+            let edge = edge_of(wrong).filter(|edge| past(wrong, *edge))?;
+            let right_below = self.peer_cases(pair).any(|r| {
+                r.case.mechanism == wrong.case.mechanism && r.outcome.is_intact() && !past(r, edge)
+            });
+            if !right_below {
+                return None;
+            }
+            found = Some(edge);
+        }
+        found
     }
 
     /// Whether the pair's default IOMMU domains translate: `Some(true)` when either GPU's does, `Some(false)` when both are

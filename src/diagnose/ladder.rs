@@ -1,63 +1,24 @@
-//! How high a pair got.
+//! How high a pair got, as far as the evidence holds it.
 
 use super::evidence::{Evidence, PeerClaim};
-use crate::model::{
-    case::{Outcome, Rung},
-    pair::OrderedPair,
-};
+use crate::model::{case::Rung, pair::OrderedPair};
 
-/// How the cases of one rung fared on a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RungState {
-    /// All that ran were intact, at least one ran, none was left out that should have run.
-    Intact,
-    /// At least one counts against the host.
-    Failed,
-    /// The driver said a clean no to some of it, or nothing of it exists here.
-    Absent,
-    /// Not tried, or not all of it.
-    Untested,
-}
-
-pub(crate) fn rung_state(evidence: &Evidence, pair: OrderedPair, rung: Rung) -> RungState {
-    let mut seen = (0u32, 0u32, 0u32);
-    let mut refused = false;
-    for record in evidence.of_pair(pair).filter(|r| r.case.rung == rung) {
-        match &record.outcome {
-            outcome if outcome.is_failure() => return RungState::Failed,
-            Outcome::Intact => seen.0 += 1,
-            Outcome::Refused { .. } => refused = true,
-            Outcome::NotApplicable { .. } => seen.1 += 1,
-            _ => seen.2 += 1,
-        }
-    }
-    match seen {
-        (_, _, missing) if missing > 0 => RungState::Untested,
-        // A clean no beside intact cases: the rung is not the pair's.
-        _ if refused => RungState::Absent,
-        (intact, _, _) if intact > 0 => RungState::Intact,
-        (_, absent, _) if absent > 0 => RungState::Absent,
-        _ => RungState::Untested,
-    }
-}
-
-/// The highest rung of which all cases of the pair were intact, with all rungs from 1 up to it intact as well. Rung 0 is a
-/// claim: it is what a pair reached of which nothing was tried and NVML says OK, and it holds no other rung back. `None`
-/// when not even that is known.
+/// The highest rung that the pair proved together with all rungs from 1 up to it that exist here. Rung 0 is a claim: it is
+/// what a pair reached of which nothing is proven and NVML says OK, and it holds no other rung back. `None` when not even
+/// that is known.
 pub fn rung_reached(evidence: &Evidence, pair: OrderedPair) -> Option<Rung> {
-    let proven = Rung::LADDER
-        .into_iter()
-        .filter(|r| *r > Rung::Advertised)
-        .take_while(|r| rung_state(evidence, pair, *r) == RungState::Intact)
-        .last();
-    proven.or_else(|| (evidence.claim(pair) == PeerClaim::Ok).then_some(Rung::Advertised))
+    let claimed = || (evidence.claim(pair) == PeerClaim::Ok).then_some(Rung::Advertised);
+    evidence.standing(pair).reached.or_else(claimed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Host, pair};
     use super::*;
-    use crate::model::case::WrongKind;
+    use crate::model::{
+        case::{Outcome, WrongKind},
+        ladder::RungState,
+    };
 
     #[test]
     fn the_highest_rung_with_all_below_it_intact() {
@@ -120,5 +81,41 @@ mod tests {
             host.judge(|e| rung_reached(e, pair(0, 1))),
             Some(Rung::Touched)
         );
+    }
+
+    #[test]
+    fn a_rung_counts_only_with_each_of_its_mechanisms() {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        let standing = |host: &Host| {
+            host.judge(|e| {
+                let s = e.standing(pair(0, 1));
+                (s.reached, s.open, s.loaded == RungState::Intact)
+            })
+        };
+        let whole = (
+            Some(Rung::Resident),
+            Some((Rung::Reduced, Vec::new())),
+            true,
+        );
+        assert_eq!(standing(&host), whole);
+        host.records.retain(|r| r.case.mechanism != "vmm-sm-load");
+        let partial = Some((Rung::Shared, vec!["vmm-sm-load".to_string()]));
+        assert_eq!(standing(&host), (Some(Rung::Touched), partial, true));
+        // A mechanism that does not exist here is no hole.
+        let reason = "fabric handles: no".to_string();
+        host.set(pair(0, 1), "vmm-sm-load", Outcome::NotApplicable { reason });
+        assert_eq!(standing(&host), whole);
+    }
+
+    #[test]
+    fn wrong_data_seen_once_outranks_what_failed_before_and_after_it() {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        host.set(pair(0, 1), "ce-pull", Outcome::TimedOut { after_ms: 9 });
+        host.set_wrong(pair(0, 1), "sm-load", WrongKind::Stale);
+        host.set(pair(0, 1), "resident", Outcome::TimedOut { after_ms: 9 });
+        let word = host.judge(|e| e.standing(pair(0, 1)).stopped_by.unwrap().outcome.word());
+        assert_eq!(word, "stale");
     }
 }

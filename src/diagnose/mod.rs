@@ -13,11 +13,11 @@ mod verdict;
 mod weigh;
 
 pub use cause::ROSTER;
-pub use consumers::consumers;
+pub use consumers::{consumers, consumers_of};
 pub use coverage::coverage;
 pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use ticket::ticket;
 pub use verdict::verdict;
-pub use weigh::{Cause, findings, page};
+pub use weigh::{Cause, WantedCase, findings, page, wanted};

@@ -2,7 +2,11 @@
 
 use super::Evidence;
 use crate::model::{
-    case::{Case, Corruption, Outcome, PeerAccess, Record, Rung, Subject, UnitCounts, WrongKind},
+    case::{
+        Case, Corruption, Load, Outcome, PeerAccess, Record, Rung, Subject, UnitCounts, WrongKind,
+    },
+    ladder::Step,
+    measurement::{Measurement, Unit},
     pair::{GpuIndex, OrderedPair, PairTable},
     pci::{PciAddress, PcieLink},
     reading::{Absence, Grade, Reading},
@@ -22,11 +26,33 @@ pub(crate) const MECHANISMS: [(&str, Rung); 6] = [
     ("sm-load", Rung::Touched),
 ];
 
+/// What later versions added, with its rungs.
+pub(crate) const HIGHER: [(&str, Rung); 17] = [
+    ("host-exchange", Rung::Staged),
+    ("pool-ce-push", Rung::Copied),
+    ("pool-ce-pull", Rung::Copied),
+    ("sm-store4", Rung::Touched),
+    ("atomics", Rung::Touched),
+    ("pool-sm-load", Rung::Touched),
+    ("pool-sm-store", Rung::Touched),
+    ("ipc-ce-push", Rung::Shared),
+    ("ipc-ce-pull", Rung::Shared),
+    ("ipc-sm-load", Rung::Shared),
+    ("ipc-sm-store", Rung::Shared),
+    ("vmm-ce-push", Rung::Shared),
+    ("vmm-ce-pull", Rung::Shared),
+    ("vmm-sm-load", Rung::Shared),
+    ("vmm-sm-store", Rung::Shared),
+    ("resident", Rung::Resident),
+    ("ipc-resident", Rung::Resident),
+];
+
 /// A host under construction.
 pub(crate) struct Host {
     pub(crate) snapshot: Snapshot,
     pub(crate) records: Vec<Record>,
     pub(crate) observations: Vec<Observation>,
+    pub(crate) ladder: Vec<Step>,
 }
 
 pub(crate) fn pair(source: u32, destination: u32) -> OrderedPair {
@@ -101,6 +127,7 @@ impl Host {
             snapshot,
             records: Vec::new(),
             observations: Vec::new(),
+            ladder: Vec::new(),
         };
         host.claim_all("OK");
         host
@@ -174,13 +201,15 @@ impl Host {
     }
 
     pub(crate) fn set(&mut self, p: OrderedPair, mechanism: &str, outcome: Outcome) {
-        let rung = MECHANISMS.iter().find(|(m, _)| *m == mechanism).unwrap().1;
+        let mut known = MECHANISMS.iter().chain(&HIGHER);
+        let rung = known.find(|(m, _)| *m == mechanism).unwrap().1;
         self.put(Subject::Pair(p), mechanism, rung, outcome);
     }
 
     pub(crate) fn put(&mut self, subject: Subject, mechanism: &str, rung: Rung, outcome: Outcome) {
-        self.records
-            .retain(|r| r.case.subject != subject || r.case.mechanism != mechanism);
+        self.records.retain(|r| {
+            r.case.subject != subject || r.case.mechanism != mechanism || r.case.rung != rung
+        });
         let peer_access = match rung {
             Rung::Alone => PeerAccess::NotApplicable,
             Rung::Advertised | Rung::Staged => PeerAccess::Off,
@@ -222,6 +251,56 @@ impl Host {
         }
     }
 
+    /// Every pair intact in every mechanism of this version, and under load; the ladder is known.
+    pub(crate) fn climb_all(&mut self) {
+        self.all_intact();
+        for p in OrderedPair::all(self.count()) {
+            for (mechanism, _) in HIGHER {
+                self.set(p, mechanism, Outcome::Intact);
+            }
+            for mechanism in ["ce-push", "sm-store"] {
+                self.load(p, mechanism, Load::AllPairs, Outcome::Intact, 25.0);
+            }
+        }
+        let all = MECHANISMS.iter().chain(&HIGHER);
+        self.ladder = all
+            .map(|(mechanism, rung)| Step {
+                mechanism: mechanism.to_string(),
+                rung: *rung,
+            })
+            .collect();
+    }
+
+    /// What became of a pair and mechanism under load, with its rate in GB/s.
+    pub(crate) fn load(
+        &mut self,
+        p: OrderedPair,
+        mechanism: &str,
+        load: Load,
+        outcome: Outcome,
+        gbps: f64,
+    ) {
+        let subject = Subject::Pair(p);
+        self.records.retain(|r| {
+            r.case.subject != subject || r.case.mechanism != mechanism || r.case.load != Some(load)
+        });
+        let held: Vec<Record> = std::mem::take(&mut self.records);
+        self.put(subject, mechanism, Rung::Loaded, outcome);
+        let mut own = self.records.pop().unwrap();
+        own.case.id = held.len() as u32;
+        own.case.load = Some(load);
+        own.alone = false;
+        own.rate = own.outcome.is_intact().then(|| Measurement {
+            samples: vec![gbps; 3],
+            unit: Unit::GbPerS,
+            warmup: 1,
+            method: format!("under load: {}", load.words()),
+            caveats: Vec::new(),
+        });
+        self.records = held;
+        self.records.push(own);
+    }
+
     /// Staged copies intact, direct ones of the chosen pairs wrong.
     pub(crate) fn direct_wrong(&mut self, kind: WrongKind, chosen: impl Fn(OrderedPair) -> bool) {
         self.all_intact();
@@ -247,11 +326,8 @@ impl Host {
     }
 
     pub(crate) fn judge<T>(&self, question: impl FnOnce(&Evidence) -> T) -> T {
-        question(&Evidence {
-            snapshot: &self.snapshot,
-            records: &self.records,
-            observations: &self.observations,
-        })
+        let evidence = Evidence::new(&self.snapshot, &self.records, &self.observations);
+        question(&evidence.with_ladder(&self.ladder))
     }
 }
 

@@ -207,11 +207,7 @@ fn supposed(
 
 /// Evidence of a snapshot and supposed records.
 fn suppose_all<'a>(snapshot: &'a Snapshot, records: &'a [Record]) -> Evidence<'a> {
-    Evidence {
-        snapshot,
-        records,
-        observations: &[],
-    }
+    Evidence::new(snapshot, records, &[])
 }
 
 /// Right copies through the host and a wrong direct copy.

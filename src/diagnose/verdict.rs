@@ -7,8 +7,9 @@ use super::{
     weigh::requalify,
 };
 use crate::model::{
-    case::{Outcome, Record, Rung, Subject},
+    case::{Outcome, Record, Rung, Subject, WrongKind},
     finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
+    ladder::{RungState, Standing},
     pair::{GpuIndex, OrderedPair},
     report::{Coverage, Grading, Selftest, Verdict},
     snapshot::Origin,
@@ -152,6 +153,15 @@ fn failed(
         worst.case.mechanism,
         describe(&worst.outcome)
     );
+    let loaded = worst.case.rung == Rung::Loaded;
+    if let Some(load) = worst.case.load {
+        headline.push_str(if only_under_load(e, worst) {
+            "; wrong only under load: "
+        } else {
+            "; under load: "
+        });
+        headline.push_str(load.words());
+    }
     let counted = same_fault(e, worst);
     if let Some(pair) = pair {
         headline.push_str(&format!(
@@ -203,10 +213,9 @@ fn failed(
         cause.push_str(&format!(". Vetoed: {}", vetoed.join(", ")));
     }
     let again = || {
-        requalify(
-            pair.as_slice(),
-            &["bounce", "staged", worst.case.mechanism.as_str()],
-        )
+        let mechanisms = ["bounce", "staged", worst.case.mechanism.as_str()];
+        // Load is made by many pairs: one pair alone would not show it again.
+        requalify(if loaded { &[] } else { pair.as_slice() }, &mechanisms)
     };
     Verdict {
         grading: Grading::Fail,
@@ -220,7 +229,13 @@ fn failed(
                 Confidence::Established => f.fix.first().cloned(),
                 _ => f.next_test.clone(),
             })
-            .map(|test| for_headline(test, worst))
+            .map(|test| {
+                if loaded {
+                    test
+                } else {
+                    for_headline(test, worst)
+                }
+            })
             .or_else(|| {
                 findings
                     .iter()
@@ -249,6 +264,18 @@ fn for_headline(test: String, worst: &Record) -> String {
     requalify(&[pair], &mechanisms)
 }
 
+/// Whether the mechanism of a record that failed under load was right on the same pair without it.
+fn only_under_load(e: &Evidence, failed: &Record) -> bool {
+    let Some(pair) = failed.case.subject.pair() else {
+        return false;
+    };
+    let mut quiet = e
+        .of_pair(pair)
+        .filter(|r| r.case.load.is_none() && r.case.rung > Rung::Advertised && r.outcome.ran())
+        .peekable();
+    quiet.peek().is_some() && quiet.all(|r| !r.outcome.is_failure())
+}
+
 /// Whether two records fail in the same manner.
 fn same_kind(one: &Outcome, other: &Outcome) -> bool {
     match (one.corruption(), other.corruption()) {
@@ -261,6 +288,7 @@ fn same_kind(one: &Outcome, other: &Outcome) -> bool {
 fn same_fault(e: &Evidence, worst: &Record) -> BTreeSet<OrderedPair> {
     e.failures()
         .filter(|r| r.case.mechanism == worst.case.mechanism)
+        .filter(|r| (r.case.rung == Rung::Loaded) == (worst.case.rung == Rung::Loaded))
         .filter(|r| same_kind(&r.outcome, &worst.outcome))
         .filter_map(|r| r.case.subject.pair())
         .collect()
@@ -313,15 +341,24 @@ fn describe(outcome: &Outcome) -> String {
                 "{} in {} of {} attempts",
                 c.kind, c.wrong_attempts, c.attempts_ran
             );
+            if c.kind == WrongKind::Late {
+                text.push_str(
+                    ": the flag came before the payload that it announces, so its reader takes old bytes",
+                );
+            }
             if !c.detail.is_empty() && c.detail != c.kind.name() {
                 text.push_str(&format!(" ({})", c.detail));
             }
             text
         }
         Outcome::TimedOut { after_ms } => format!("hang, killed after {after_ms} ms"),
-        Outcome::Never { round, rounds, .. } => {
-            format!("the flag of round {round} of {rounds} never came")
-        }
+        Outcome::Never {
+            round,
+            rounds,
+            after_ms,
+        } => format!(
+            "two kernels waited for each other in vain: the flag of round {round} of {rounds} never came in {after_ms} ms"
+        ),
         Outcome::Died { how } => format!("its worker died ({how})"),
         Outcome::Faulted { api, code, name } => format!("{api} failed with {code} ({name})"),
         other => other.word().to_string(),
@@ -421,9 +458,7 @@ fn inconclusive(e: &Evidence, coverage: &Coverage, selftest: Option<&Selftest>) 
             .iter()
             .filter(|p| !p.found())
             .map(|p| {
-                let word = |k: Option<crate::model::case::WrongKind>| {
-                    k.map_or("a clean buffer", |k| k.name())
-                };
+                let word = |k: Option<WrongKind>| k.map_or("a clean buffer", |k| k.name());
                 format!("planted {}, reported {}", word(p.planted), word(p.reported))
             })
             .collect();
@@ -493,11 +528,26 @@ fn passed(e: &Evidence) -> String {
         };
     }
     match lowest_rung(e) {
-        Some(rung) => format!(
-            "{} of {} ordered pairs intact up to rung {rung}",
-            pairs.len(),
-            pairs.len()
-        ),
+        Some(rung) => {
+            let mut text = format!(
+                "{} of {} ordered pairs intact up to rung {rung}",
+                pairs.len(),
+                pairs.len()
+            );
+            let standings: Vec<Standing> = pairs.iter().map(|p| e.standing(*p)).collect();
+            let loaded = |s: &Standing| matches!(s.loaded, RungState::Intact);
+            if rung < Rung::Loaded && standings.iter().all(loaded) {
+                text.push_str(", right under load too");
+            }
+            let lacking = standings.iter().find_map(|s| s.open.as_ref());
+            if let Some((rung, missing)) = lacking.filter(|(_, missing)| !missing.is_empty()) {
+                text.push_str(&format!(
+                    "; rung {rung} is incomplete: {} did not run",
+                    missing.join(", ")
+                ));
+            }
+            text
+        }
         None => {
             let right = pairs
                 .iter()
@@ -535,6 +585,26 @@ fn is_choice(left_out: &str) -> bool {
     .iter()
     .any(|mark| left_out.contains(mark))
 }
+
+/// What the number of attempts would have shown, in words.
+fn rarest_fault(coverage: &Coverage) -> Option<String> {
+    let rate = coverage.seen_fault_rate?;
+    if rate <= RARE {
+        return Some("a fault of 1 in 200 attempts would have been seen with 95%".to_string());
+    }
+    let mut text = format!(
+        "a fault in more than {:.1}% of attempts would have been seen with 95%",
+        rate * 100.0
+    );
+    let quick = coverage.budget.as_ref().is_some_and(|b| b.name == "quick");
+    if quick {
+        text.push_str("; one of 1 in 200 would not (--deep looks for it)");
+    }
+    Some(text)
+}
+
+/// A fault of one attempt in so many is what `--deep` is there to find.
+const RARE: f64 = 1.0 / 200.0;
 
 fn pass(
     e: &Evidence,
@@ -579,22 +649,24 @@ fn pass(
         headline.push_str(&format!("; no peer access on {}", name_pairs(&without)));
     }
     let mut limits = Vec::new();
-    if let Some(rate) = coverage.seen_fault_rate {
-        limits.push(format!(
-            "a fault in more than {:.1}% of attempts would have been seen with 95%",
-            rate * 100.0
-        ));
-    }
+    limits.extend(rarest_fault(coverage));
     if selftest.is_none() {
         limits.push("the checker was not tested on itself in this run".to_string());
     }
-    let proven: Vec<&str> = consumers
-        .iter()
-        .filter(|c| c.state == ConsumerState::Proven)
-        .map(|c| c.name.as_str())
-        .collect();
+    let named = |wanted: &dyn Fn(&Consumer) -> bool| -> Vec<&str> {
+        let these = consumers.iter().filter(|c| wanted(c));
+        these.map(|c| c.name.as_str()).collect()
+    };
+    let proven = named(&|c| c.state == ConsumerState::Proven);
     if !proven.is_empty() {
         limits.push(format!("proven: {}", proven.join(", ")));
+    }
+    let tested = named(&|c| c.as_far_as_tested);
+    if !tested.is_empty() {
+        limits.push(format!(
+            "proven as far as this version tests: {}",
+            tested.join(", ")
+        ));
     }
     if !coverage.left_out.is_empty() {
         limits.push(format!("left out: {}", coverage.left_out.join(", ")));

@@ -1,7 +1,8 @@
-//! How a cause speaks: its findings, and the order in which findings are read.
+//! How a cause speaks: its findings, the cases that it wants, and the order in which findings are read.
 
 use super::{cause::ROSTER, evidence::Evidence};
 use crate::model::{
+    case::Subject,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
 };
@@ -15,9 +16,78 @@ pub struct Cause {
     pub title: &'static str,
     /// What it says of the evidence. At least one finding, so that a cleared suspect is seen.
     pub judge: fn(&Evidence) -> Vec<Finding>,
+    /// Safe cases that would split it from the next cause and are not among the records, if there are any.
+    pub wants: Option<fn(&Evidence) -> Vec<WantedCase>>,
 }
 
+/// A case that would turn a probable cause into an established or a cleared one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCase {
+    /// The cause that asks.
+    pub cause: &'static str,
+    /// GPU or ordered pair.
+    pub subject: Subject,
+    /// Mechanism id.
+    pub mechanism: &'static str,
+    /// Bytes of one attempt; `None` = whatever the plan takes for this mechanism.
+    pub bytes: Option<u64>,
+    /// Offset in the destination buffer, in bytes.
+    pub offset: u64,
+    /// Whether its rate is what is wanted.
+    pub timed: bool,
+}
+
+/// Pairs that a cause asks about at most: more of the same answer nothing new.
+pub(crate) const ASKED_PAIRS: usize = 4;
+
 impl Cause {
+    /// A wanted case of this cause on a pair, as the plan would size it.
+    pub(crate) fn wants(&self, pair: OrderedPair, mechanism: &'static str) -> WantedCase {
+        WantedCase {
+            cause: self.id,
+            subject: Subject::Pair(pair),
+            mechanism,
+            bytes: None,
+            offset: 0,
+            timed: false,
+        }
+    }
+
+    /// Both ways through the host for the first of `pairs`: whether the path between the GPUs is to blame at all.
+    pub(crate) fn control_arms(&self, pairs: &[OrderedPair]) -> Vec<WantedCase> {
+        let first = pairs.iter().take(ASKED_PAIRS);
+        first
+            .flat_map(|p| [self.wants(*p, "bounce"), self.wants(*p, "staged")])
+            .collect()
+    }
+
+    /// The pairs for which a suspect on the path between two GPUs has to answer: wrong over PCIe, and not cleared by right
+    /// copies over the same path or by right transfers below the end of BAR1. The suspects of bare metal all begin here.
+    ///
+    /// # Errors
+    /// What the suspect says instead: in a guest, whose readings are not the host's, or where nobody knows whether it is
+    /// one.
+    pub(crate) fn on_bare_metal(
+        &self,
+        e: &Evidence,
+        in_a_guest: &str,
+    ) -> Result<Vec<OrderedPair>, Box<Finding>> {
+        if e.is_guest() == Some(true) {
+            return Err(Box::new(self.says(Judgement::NotApplicable, in_a_guest)));
+        }
+        let broken = e.path_suspects();
+        if e.is_guest().is_none() && !broken.is_empty() {
+            let mut finding = self.says(
+                Judgement::CannotTell,
+                "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
+            );
+            finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
+            finding.pairs = broken;
+            return Err(Box::new(finding));
+        }
+        Ok(broken)
+    }
+
     /// A finding without weight: cleared, cannot tell, not applicable.
     pub(crate) fn says(&self, judgement: Judgement, because: impl Into<String>) -> Finding {
         Finding {
@@ -63,6 +133,41 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         };
         (held, std::cmp::Reverse((f.severity, f.confidence)))
     });
+    all
+}
+
+/// Cases that would settle what is open, each once, without those that ran already.
+pub fn wanted(evidence: &Evidence) -> Vec<WantedCase> {
+    /// A run asks a few questions more, not a second plan.
+    const AT_MOST: usize = 32;
+    let ran = |case: &WantedCase| {
+        let mut rows: Box<dyn Iterator<Item = _>> = match case.subject {
+            Subject::Pair(pair) => Box::new(evidence.of_pair(pair)),
+            Subject::Gpu(gpu) => Box::new(evidence.of_gpu(gpu)),
+        };
+        rows.any(|r| {
+            r.case.mechanism == case.mechanism
+                && r.outcome.ran()
+                && case
+                    .bytes
+                    .is_none_or(|b| (b, case.offset) == (r.case.bytes, r.case.offset))
+                && (!case.timed || r.rate.is_some())
+        })
+    };
+    let mut all: Vec<WantedCase> = Vec::new();
+    for case in ROSTER
+        .iter()
+        .filter_map(|c| c.wants)
+        .flat_map(|w| w(evidence))
+    {
+        let asked = all.iter().any(|other| {
+            (other.subject, other.mechanism, other.bytes, other.offset)
+                == (case.subject, case.mechanism, case.bytes, case.offset)
+        });
+        if all.len() < AT_MOST && !asked && !ran(&case) {
+            all.push(case);
+        }
+    }
     all
 }
 

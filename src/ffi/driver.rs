@@ -8,10 +8,12 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
+pub mod vmm;
+
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream,
 };
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// A driver call that did not answer CUDA_SUCCESS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,8 @@ pub struct DriverError {
 
 /// CUresult values that the program decides by. Names and numbers: cuda.h.
 pub mod code {
+    /// CUDA_ERROR_OUT_OF_MEMORY
+    pub const OUT_OF_MEMORY: u32 = 2;
     /// CUDA_ERROR_STUB_LIBRARY
     pub const STUB_LIBRARY: u32 = 34;
     /// CUDA_ERROR_NO_DEVICE
@@ -49,8 +53,21 @@ pub mod code {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     /// CUDA_ERROR_TOO_MANY_PEERS
     pub const TOO_MANY_PEERS: u32 = 711;
+    /// CUDA_ERROR_NOT_PERMITTED
+    pub const NOT_PERMITTED: u32 = 800;
+    /// CUDA_ERROR_NOT_SUPPORTED
+    pub const NOT_SUPPORTED: u32 = 801;
     /// CUDA_ERROR_SYSTEM_NOT_READY
     pub const SYSTEM_NOT_READY: u32 = 802;
+
+    /// Whether a context is lost after this answer, by the words of cuda.h ("the context cannot be used", "leaves the process in
+    /// an inconsistent state"). All else is a plain no of one call.
+    pub fn loses_context(code: u32) -> bool {
+        matches!(
+            code,
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999
+        )
+    }
 }
 
 /// Why the driver cannot be used at all.
@@ -102,6 +119,13 @@ handle! {
     ModuleHandle(CUmodule);
     /// A kernel of a module.
     FunctionHandle(CUfunction);
+    /// A pool of stream-ordered memory.
+    PoolHandle(sys::CUmemoryPool);
+}
+
+impl StreamHandle {
+    /// The default stream of whatever context is current.
+    pub const DEFAULT: StreamHandle = StreamHandle(std::ptr::null_mut());
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.
@@ -284,6 +308,22 @@ driver_table! {
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
         fn cuIpcOpenMemHandle_v2(*mut CUdeviceptr, IpcByValue, c_uint);
+        fn cuMemPoolCreate(*mut sys::CUmemoryPool, *const PoolProperties);
+        fn cuMemPoolDestroy(sys::CUmemoryPool);
+        fn cuMemPoolSetAccess(sys::CUmemoryPool, *const PoolWish, usize);
+        fn cuMemPoolGetAccess(*mut c_uint, sys::CUmemoryPool, *const OnDevice);
+        fn cuMemAllocFromPoolAsync(*mut CUdeviceptr, usize, sys::CUmemoryPool, CUstream);
+        fn cuMemFreeAsync(CUdeviceptr, CUstream);
+        fn cuMemGetAllocationGranularity(*mut usize, *const vmm::Properties, c_uint);
+        fn cuMemCreate(*mut u64, usize, *const vmm::Properties, c_ulonglong);
+        fn cuMemRelease(u64);
+        fn cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        fn cuMemAddressFree(CUdeviceptr, usize);
+        fn cuMemMap(CUdeviceptr, usize, usize, u64, c_ulonglong);
+        fn cuMemUnmap(CUdeviceptr, usize);
+        fn cuMemSetAccess(CUdeviceptr, usize, *const vmm::Access, usize);
+        fn cuMemExportToShareableHandle(*mut c_void, u64, c_uint, c_ulonglong);
+        fn cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_uint);
     }
 }
 
@@ -291,6 +331,37 @@ driver_table! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct IpcByValue([u8; 64]);
+
+/// CUmemLocation of a device.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct OnDevice {
+    /// CU_MEM_LOCATION_TYPE_DEVICE = 1.
+    kind: c_int,
+    device: c_int,
+}
+
+/// CUmemPoolProps: 88 bytes; what newer drivers read behind `location` is zero, which means their defaults.
+#[repr(C)]
+struct PoolProperties {
+    /// CU_MEM_ALLOCATION_TYPE_PINNED = 1.
+    kind: c_int,
+    /// CU_MEM_HANDLE_TYPE_NONE = 0: not for other processes.
+    handles: c_int,
+    location: OnDevice,
+    rest: [u64; 9],
+}
+
+/// CUmemAccessDesc.
+#[repr(C)]
+struct PoolWish {
+    location: OnDevice,
+    /// 0 none, 1 read, 3 read and write.
+    flags: c_int,
+}
+
+/// CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
+const READ_WRITE: c_uint = 3;
 
 /// The loaded and initialised driver.
 pub struct Driver {
@@ -697,11 +768,87 @@ impl Driver {
         call!(self.cuIpcCloseMemHandle(address.0))
     }
 
+    /// Makes a pool of stream-ordered memory on `device`, for this process only.
+    pub fn pool_create(&self, device: i32) -> Result<PoolHandle, DriverError> {
+        let api = "cuMemPoolCreate";
+        let create = self.table.cuMemPoolCreate.ok_or_else(|| self.lacks(api))?;
+        let properties = PoolProperties {
+            kind: 1,
+            handles: 0,
+            location: OnDevice { kind: 1, device },
+            rest: [0; 9],
+        };
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: pointers to live locals of the layout of cuda.h.
+        let code = unsafe { create(&mut pool, &properties) };
+        self.check(api, code).map(|()| PoolHandle(pool))
+    }
+
+    /// Destroys it.
+    pub fn pool_destroy(&self, pool: PoolHandle) -> Result<(), DriverError> {
+        let api = "cuMemPoolDestroy";
+        let destroy = self.table.cuMemPoolDestroy.ok_or_else(|| self.lacks(api))?;
+        // SAFETY: a handle made by `pool_create`.
+        let code = unsafe { destroy(pool.0) };
+        self.check(api, code)
+    }
+
+    /// Lets another device read and write the pool's memory, that which exists and that to come.
+    pub fn pool_grant(&self, pool: PoolHandle, device: i32) -> Result<(), DriverError> {
+        let api = "cuMemPoolSetAccess";
+        let set = self.table.cuMemPoolSetAccess.ok_or_else(|| self.lacks(api))?;
+        let wish = PoolWish {
+            location: OnDevice { kind: 1, device },
+            flags: READ_WRITE as c_int,
+        };
+        // SAFETY: a handle made by `pool_create`, and one live description.
+        let code = unsafe { set(pool.0, &wish, 1) };
+        self.check(api, code)
+    }
+
+    /// Whether a device may read and write the pool's memory (true) or may do neither (false); `None` for anything else.
+    pub fn pool_access(&self, pool: PoolHandle, device: i32) -> Result<Option<bool>, DriverError> {
+        let api = "cuMemPoolGetAccess";
+        let get = self.table.cuMemPoolGetAccess.ok_or_else(|| self.lacks(api))?;
+        let (mut flags, location) = (0, OnDevice { kind: 1, device });
+        // SAFETY: a handle made by `pool_create`, and pointers to live locals.
+        let code = unsafe { get(&mut flags, pool.0, &location) };
+        self.check(api, code).map(|()| match flags {
+            0 => Some(false),
+            READ_WRITE => Some(true),
+            _ => None,
+        })
+    }
+
+    /// Takes memory from a pool, in the order of `stream`.
+    pub fn pool_alloc(
+        &self,
+        pool: PoolHandle,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Address, DriverError> {
+        let api = "cuMemAllocFromPoolAsync";
+        let alloc = self.table.cuMemAllocFromPoolAsync;
+        let alloc = alloc.ok_or_else(|| self.lacks(api))?;
+        let mut pointer = 0;
+        // SAFETY: handles of ours, and a pointer to a live local.
+        let code = unsafe { alloc(&mut pointer, bytes as usize, pool.0, stream.0) };
+        self.check(api, code).map(|()| Address(pointer))
+    }
+
+    /// Gives it back, in the order of `stream`.
+    pub fn pool_free(&self, address: Address, stream: StreamHandle) -> Result<(), DriverError> {
+        let api = "cuMemFreeAsync";
+        let free = self.table.cuMemFreeAsync.ok_or_else(|| self.lacks(api))?;
+        // SAFETY: an address and a stream of ours.
+        let code = unsafe { free(address.0, stream.0) };
+        self.check(api, code)
+    }
+
     fn lacks(&self, api: &'static str) -> DriverError {
-        // CUDA_ERROR_NOT_SUPPORTED
         DriverError {
             api,
-            code: 801,
+            code: code::NOT_SUPPORTED,
             name: "this driver lacks the function".to_string(),
         }
     }

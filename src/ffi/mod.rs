@@ -8,3 +8,4 @@
 pub mod driver;
 pub mod nvml_extra;
 pub mod process;
+pub mod socket;

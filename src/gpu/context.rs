@@ -62,6 +62,17 @@ impl Context {
         self.driver.memory_info()
     }
 
+    /// Whether the driver advertises native atomics of this device on memory of `peer`'s. Nothing else is asked before
+    /// atomics are issued: where they are not native they do not fail, they are lost.
+    pub fn advertises_atomics(&self, peer: &Context) -> bool {
+        // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED (cuda.h); older drivers lack it: then nothing is claimed.
+        const NATIVE_ATOMICS: i32 = 3;
+        let (own, other) = (self.device.handle, peer.device.handle);
+        self.driver
+            .p2p_attribute(NATIVE_ATOMICS, own, other)
+            .is_ok_and(|value| value != 0)
+    }
+
     /// Lets this context access memory of `peer`.
     pub fn enable_peer(&self, peer: &Context) -> Result<PeerChange, DriverError> {
         self.bind()?;

@@ -62,12 +62,24 @@ pub struct Device {
     pub multiprocessors: u32,
     /// Device memory in bytes.
     pub memory_bytes: u64,
+    /// Whether memory can be made without an address and mapped (virtual memory management).
+    pub maps_memory: bool,
+    /// Whether such memory can travel as a file descriptor.
+    pub shares_descriptors: bool,
+    /// Whether such memory can travel as a fabric handle.
+    pub shares_fabric: bool,
 }
 
 /// CUdevice_attribute numbers (cuda.h).
 const MULTIPROCESSOR_COUNT: i32 = 16;
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+/// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+pub const MAPS_MEMORY: i32 = 102;
+/// CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+pub const SHARES_DESCRIPTORS: i32 = 103;
+/// CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+pub const SHARES_FABRIC: i32 = 128;
 
 impl System {
     /// Loads and initialises the driver.
@@ -124,7 +136,12 @@ impl System {
                 .device_attribute(handle, number)
                 .map(|value| value.max(0) as u32)
         };
+        // Older drivers do not know an attribute: then nothing is claimed.
+        let claims = |number| driver.device_attribute(handle, number).unwrap_or(0) != 0;
         Ok(Device {
+            maps_memory: claims(MAPS_MEMORY),
+            shares_descriptors: claims(SHARES_DESCRIPTORS),
+            shares_fabric: claims(SHARES_FABRIC),
             handle,
             pci,
             name: driver.device_name(handle)?,

@@ -20,9 +20,9 @@ pub const INTEGRITY_PTX: &str = include_str!("../../kernels/integrity.ptx");
 /// Lowest compute capability of the PTX.
 pub const LOWEST_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
-/// SHA-256 of the embedded PTX, hex.
+/// SHA-256 of all embedded PTX, hex.
 pub fn sha256() -> String {
-    Sha256::digest(INTEGRITY_PTX.as_bytes())
+    Sha256::digest([INTEGRITY_PTX, super::resident::RESIDENT_PTX].concat())
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
@@ -40,8 +40,8 @@ pub enum KernelError {
     /// Another driver error.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// A region does not start on a 16-byte boundary.
-    #[error("a kernel needs regions aligned to 16 bytes and room for its result")]
+    /// Regions do not start and end as a kernel needs them, or a result has no room.
+    #[error("a kernel needs other alignment or more room for its result")]
     Layout,
 }
 
@@ -51,6 +51,8 @@ const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Units that one block takes at a time; TILE in the source.
 const TILE: u64 = 1024;
+/// What owner and accessor each add to a word of a contest; SHARES in the source.
+const SHARES: u64 = 64;
 
 /// Bytes of the result of verify.
 pub const MISMATCH_BYTES: u64 = 24;
@@ -62,7 +64,7 @@ pub const CENSUS_BYTES: u64 = (9 + 9 + 4 + 16 * 4) * 8;
 pub struct Mismatch {
     /// Units that differ.
     pub wrong: u64,
-    /// Lowest and highest of them, counted from the start of the region; meaningless when `wrong` is 0.
+    /// Lowest and highest of them, counted from the one that holds the region's first byte; meaningless when `wrong` is 0.
     pub first: u64,
     /// See `first`.
     pub last: u64,
@@ -94,6 +96,29 @@ pub struct Census {
     pub shift: Option<(i64, i64)>,
     /// Some of the origins named.
     pub origins: Vec<Origin>,
+    /// Byte of the first unit at which the region starts, and the region's length in bytes.
+    pub extent: (u64, u64),
+}
+
+impl Census {
+    /// Units that are not as expected.
+    pub fn wrong(&self) -> u64 {
+        let c = &self.counts;
+        let known = c.poison + c.zero + c.ones + c.few_bits + c.displaced + c.stale + c.foreign;
+        known + c.unknown
+    }
+
+    /// Lowest unit that is not as expected.
+    pub fn first_wrong(&self) -> Option<u64> {
+        self.first.iter().skip(1).flatten().min().copied()
+    }
+
+    /// Where a unit starts and ends in the region, bytes.
+    pub fn bytes_of(&self, unit: u64) -> (u64, u64) {
+        let (skew, bytes) = self.extent;
+        let start = (unit * 16).saturating_sub(skew);
+        (start.min(bytes), ((unit + 1) * 16 - skew).min(bytes))
+    }
 }
 
 /// The module and its kernels in one context.
@@ -105,6 +130,9 @@ pub struct Kernels {
     classify: FunctionHandle,
     copy_load: FunctionHandle,
     copy_store: FunctionHandle,
+    copy_store4: FunctionHandle,
+    atomics: FunctionHandle,
+    contend: FunctionHandle,
 }
 
 impl Kernels {
@@ -126,6 +154,9 @@ impl Kernels {
             classify: function(c"peerproof_classify")?,
             copy_load: function(c"peerproof_copy_load")?,
             copy_store: function(c"peerproof_copy_store")?,
+            copy_store4: function(c"peerproof_copy_store4")?,
+            atomics: function(c"peerproof_atomics")?,
+            contend: function(c"peerproof_contend")?,
             context: context.clone(),
             module,
         })
@@ -137,7 +168,7 @@ impl Kernels {
         (bytes / 16).div_ceil(units_per_block).clamp(1, most) as u32
     }
 
-    /// Queues the units of `key` from index `first` on into `to`.
+    /// Queues the stream of `key` into `to`, whose first byte lies in unit `first`.
     pub fn fill(
         &self,
         stream: &Stream,
@@ -145,7 +176,6 @@ impl Kernels {
         first: u64,
         key: Key,
     ) -> Result<(), KernelError> {
-        aligned(&[to])?;
         let arguments = [
             pointer(to.address()),
             Argument::U64(to.bytes()),
@@ -155,7 +185,7 @@ impl Kernels {
         Ok(stream.launch(self.fill, self.grid(to.bytes(), TILE), THREADS, &arguments)?)
     }
 
-    /// Queues a comparison of `from` with the units of `key`; `result` takes [`MISMATCH_BYTES`] on the same device.
+    /// Queues a comparison of `from` with the stream of `key`; `result` takes [`MISMATCH_BYTES`] on the same device.
     pub fn verify(
         &self,
         stream: &Stream,
@@ -164,7 +194,7 @@ impl Kernels {
         key: Key,
         result: Region,
     ) -> Result<(), KernelError> {
-        aligned(&[from, result])?;
+        aligned(&[result])?;
         prepare(
             stream,
             result,
@@ -186,7 +216,7 @@ impl Kernels {
         )?)
     }
 
-    /// Queues a census of `from`, whole units only; `result` takes [`CENSUS_BYTES`] on the same device.
+    /// Queues a census of `from`, which starts at a unit, whole units only; `result` takes [`CENSUS_BYTES`] on the same device.
     pub fn classify(
         &self,
         stream: &Stream,
@@ -220,29 +250,92 @@ impl Kernels {
 
     /// Queues a copy whose loads cross the link: `from` belongs to another device.
     pub fn copy_load(&self, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
-        self.copy(self.copy_load, stream, to, from)
+        self.copy(self.copy_load, stream, (to, from), 16)
     }
 
     /// Queues a copy whose stores cross the link: `to` belongs to another device.
     pub fn copy_store(&self, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
-        self.copy(self.copy_store, stream, to, from)
+        self.copy(self.copy_store, stream, (to, from), 16)
+    }
+
+    /// The same with stores of 4 bytes.
+    pub fn copy_store4(&self, stream: &Stream, to: Region, from: Region) -> Result<(), KernelError> {
+        self.copy(self.copy_store4, stream, (to, from), 4)
+    }
+
+    /// Queues system-scope atomics that turn the units of `poison` at `to`, another device's memory, into what lies at
+    /// `from`; the first byte lies in unit `first`. Both start and end at 4-byte words.
+    pub fn atomics(
+        &self,
+        stream: &Stream,
+        (to, from): (Region, Region),
+        first: u64,
+        poison: Key,
+    ) -> Result<(), KernelError> {
+        let bytes = same_place(to, from, 16)?;
+        if !to.address().raw().is_multiple_of(4) || !bytes.is_multiple_of(4) {
+            return Err(KernelError::Layout);
+        }
+        let arguments = [
+            pointer(to.address()),
+            pointer(from.address()),
+            Argument::U64(bytes),
+            Argument::U64(first),
+            Argument::U64(poison.pack()),
+        ];
+        let grid = self.grid(bytes, u64::from(THREADS));
+        Ok(stream.launch(self.atomics, grid, THREADS, &arguments)?)
+    }
+
+    /// Queues half of a contest for `to`, whole units from `first` on: what this device adds so that the units of `poison`
+    /// become those of `key` together with what another device adds at the same time. One of the two is the accessor.
+    pub fn contend(
+        &self,
+        stream: &Stream,
+        to: Region,
+        first: u64,
+        (key, poison): (Key, Key),
+        accessor: bool,
+    ) -> Result<(), KernelError> {
+        aligned(&[to])?;
+        if !to.bytes().is_multiple_of(16) {
+            return Err(KernelError::Layout);
+        }
+        let arguments = [
+            pointer(to.address()),
+            Argument::U64(to.bytes()),
+            Argument::U64(first),
+            Argument::U64(key.pack()),
+            Argument::U64(poison.pack()),
+            Argument::U32(u32::from(accessor)),
+        ];
+        let grid = self.grid(to.bytes() * 2 * SHARES, u64::from(THREADS));
+        Ok(stream.launch(self.contend, grid, THREADS, &arguments)?)
     }
 
     fn copy(
         &self,
         function: FunctionHandle,
         stream: &Stream,
-        to: Region,
-        from: Region,
+        (to, from): (Region, Region),
+        width: u64,
     ) -> Result<(), KernelError> {
-        aligned(&[to, from])?;
-        let bytes = to.bytes().min(from.bytes());
+        let bytes = same_place(to, from, width)?;
         let arguments = [
             pointer(to.address()),
             pointer(from.address()),
             Argument::U64(bytes),
         ];
         Ok(stream.launch(function, self.grid(bytes, TILE), THREADS, &arguments)?)
+    }
+}
+
+/// The length of a copy whose ends start at the same byte of a piece of `width` bytes.
+fn same_place(to: Region, from: Region, width: u64) -> Result<u64, KernelError> {
+    let apart = to.address().raw() ^ from.address().raw();
+    match apart.is_multiple_of(width) {
+        true => Ok(to.bytes().min(from.bytes())),
+        false => Err(KernelError::Layout),
     }
 }
 
@@ -269,7 +362,7 @@ fn prepare(
     Ok(())
 }
 
-fn aligned(regions: &[Region]) -> Result<(), KernelError> {
+pub(super) fn aligned(regions: &[Region]) -> Result<(), KernelError> {
     regions
         .iter()
         .all(|region| region.address().raw().is_multiple_of(16))
@@ -277,7 +370,7 @@ fn aligned(regions: &[Region]) -> Result<(), KernelError> {
         .ok_or(KernelError::Layout)
 }
 
-fn explain(error: DriverError) -> KernelError {
+pub(super) fn explain(error: DriverError) -> KernelError {
     let meaning = match error.code {
         code::JIT_COMPILER_NOT_FOUND => {
             "the driver's PTX compiler (libnvidia-ptxjitcompiler) is not installed or not mounted into this container"
@@ -335,6 +428,7 @@ pub fn read_census(bytes: &[u8]) -> Option<Census> {
         },
         first: first.map(|unit| (unit != u64::MAX).then_some(unit)),
         last_wrong: *last_wrong,
+        extent: (0, counts.iter().sum::<u64>() * 16),
         shift: (displaced > 0).then_some((*shift_min as i64, *shift_max as i64)),
         origins: rest
             .as_chunks::<4>()

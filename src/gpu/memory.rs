@@ -1,8 +1,11 @@
 //! Device memory and pinned host memory, and checked ranges of them.
 
-use super::context::Context;
-use crate::ffi::driver::{Address, DriverError, HostMemory, IpcHandle};
+use super::{context::Context, pool::Pool, stream::Stream};
+use crate::ffi::driver::{Address, DriverError, HostMemory, IpcHandle, StreamHandle};
 use std::sync::Arc;
+
+/// What kernels move in one piece, bytes.
+const PIECE: u64 = 16;
 
 /// A range of memory that a copy or kernel may touch: made by the owners below, never beyond their ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +15,30 @@ pub struct Region {
 }
 
 impl Region {
+    /// What an owner in this floor holds.
+    pub(super) fn new(address: Address, bytes: u64) -> Region {
+        Region { address, bytes }
+    }
+
+    /// Byte of a 16-byte unit at which it starts: allocations start at a unit.
+    pub fn skew(self) -> u64 {
+        self.address.raw() % PIECE
+    }
+
+    /// Its whole 16-byte units, and how many bytes lie before them.
+    pub fn whole_units(self) -> (u64, Region) {
+        let head = (PIECE - self.skew()) % PIECE;
+        let head = head.min(self.bytes);
+        let bytes = (self.bytes - head) / PIECE * PIECE;
+        (
+            head,
+            Region {
+                address: self.address.plus(head),
+                bytes,
+            },
+        )
+    }
+
     /// Where it starts.
     pub fn address(self) -> Address {
         self.address
@@ -32,10 +59,12 @@ impl Region {
     }
 }
 
-/// Plain device memory (cuMemAlloc), freed on drop.
+/// Device memory (cuMemAlloc, or of a stream-ordered pool), freed on drop.
 pub struct DeviceMemory {
     context: Arc<Context>,
     region: Region,
+    /// The pool that it was taken from, kept as long as its memory.
+    pool: Option<Arc<Pool>>,
 }
 
 impl DeviceMemory {
@@ -46,6 +75,16 @@ impl DeviceMemory {
         Ok(DeviceMemory {
             context: context.clone(),
             region: Region { address, bytes },
+            pool: None,
+        })
+    }
+
+    /// Takes `bytes` of `pool`, on whose device `stream` works; the memory is there once the stream has come so far.
+    pub fn of_pool(pool: &Arc<Pool>, bytes: u64, stream: &Stream) -> Result<Self, DriverError> {
+        Ok(DeviceMemory {
+            context: stream.context().clone(),
+            region: pool.take(bytes, stream)?,
+            pool: Some(pool.clone()),
         })
     }
 
@@ -69,8 +108,13 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if !super::hung() && self.context.bind().is_ok() {
-            // Refused after a sticky error; the process ends soon after.
-            let _ = self.context.driver().memory_free(self.region.address);
+            let (driver, address) = (self.context.driver(), self.region.address);
+            // Refused after a sticky error; the process ends soon after. Of a pool: in the order of the default stream,
+            // as every stream that used it was waited for.
+            let _ = match self.pool {
+                Some(_) => driver.pool_free(address, StreamHandle::DEFAULT),
+                None => driver.memory_free(address),
+            };
         }
     }
 }

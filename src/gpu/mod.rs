@@ -8,12 +8,16 @@ pub mod context;
 pub mod device;
 pub mod kernels;
 pub mod memory;
+pub mod pool;
+pub mod resident;
 pub mod stream;
+pub mod vmm;
 
 pub use context::Context;
 pub use device::{Device, System};
 pub use memory::{DeviceMemory, PinnedMemory, Region};
 pub use stream::{Event, Stream, WaitError};
+pub use vmm::MappedMemory;
 
 /// Set when work did not end at its limit. From then on nothing is freed or destroyed: those calls wait for the device,
 /// and the process that holds it is about to be retired.

@@ -37,6 +37,10 @@ impl Stream {
         })
     }
 
+    pub(super) fn handle(&self) -> StreamHandle {
+        self.handle
+    }
+
     /// Its context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context

@@ -77,7 +77,7 @@ pub struct Finding {
 }
 
 /// Something that relies on peer transfers, and what it may rely on. Veto only: one broken pair condemns the group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Consumer {
     /// Id: "nccl-p2p", "custom-all-reduce", ...
     pub id: String,
@@ -87,12 +87,50 @@ pub struct Consumer {
     pub needs: Vec<Rung>,
     /// Proven, vetoed or unproven.
     pub state: ConsumerState,
-    /// "proven up to rung 3", "vetoed by pair 2->5 at rung 3", "unproven because ...".
+    /// "proven up to rung 3", "vetoed by pair 2->5 at rung 3 (sm-load: zeroed)", "unproven because ...".
+    pub sentence: String,
+    /// Highest rung proven on every pair of the group by the mechanisms that it uses, with all its lower ones.
+    #[serde(default)]
+    pub reached: Option<Rung>,
+    /// Unproven for nothing but rungs that the version which ran does not test: all that it could test was proven.
+    #[serde(default)]
+    pub as_far_as_tested: bool,
+    /// What vetoes it, lowest rung first, each pair once.
+    #[serde(default)]
+    pub vetoes: Vec<Veto>,
+    /// When the group may not rely on it: the same question for each island of the group, tightest first.
+    #[serde(default)]
+    pub islands: Vec<IslandConsumer>,
+}
+
+/// A pair that vetoes a consumer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Veto {
+    /// The pair.
+    pub pair: OrderedPair,
+    /// Rung of the case that failed.
+    pub rung: Rung,
+    /// Its mechanism.
+    pub mechanism: String,
+    /// What went wrong, in one word: "zeroed", "hang", "never".
+    pub word: String,
+}
+
+/// What an island of the group may rely on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IslandConsumer {
+    /// What joins it: "NVLink", "PIX", "NUMA node 0".
+    pub joined_by: String,
+    /// Its GPUs, ascending.
+    pub gpus: Vec<GpuIndex>,
+    /// Proven, vetoed or unproven.
+    pub state: ConsumerState,
+    /// As for the group.
     pub sentence: String,
 }
 
 /// The verdict on a consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConsumerState {
     /// All rungs it needs were proven on all pairs of the group.
@@ -100,13 +138,14 @@ pub enum ConsumerState {
     /// A pair failed at a rung it needs.
     Vetoed,
     /// Not all it needs was tested.
+    #[default]
     Unproven,
     /// Does not exist on this host.
     NotApplicable,
 }
 
 /// Launch settings for one engine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Recommendation {
     /// Engine id: "vllm", "sglang".
     pub engine: String,
@@ -126,6 +165,86 @@ pub struct Recommendation {
     pub refused: Vec<(String, String)>,
     /// Sentences a reader must know before trusting this.
     pub caveats: Vec<String>,
+    /// Highest rung that is proven on every pair of the group along the path that these settings use; `None` = nothing
+    /// was tried, and the settings rest on caution alone.
+    #[serde(default)]
+    pub proven: Option<Rung>,
+    /// The GPUs of the group in rank order; empty when no host was looked at.
+    #[serde(default)]
+    pub ranks: Vec<GpuIndex>,
+    /// Flags that must not be given.
+    #[serde(default)]
+    pub omit: Vec<Setting>,
+    /// Keys of the engine's configuration file, or of the program itself.
+    #[serde(default)]
+    pub configuration: Vec<Setting>,
+    /// Backends in the order in which the engine asks them.
+    #[serde(default)]
+    pub order: Vec<Place>,
+    /// What the choice is worth, and who says so.
+    #[serde(default)]
+    pub worth: Vec<Worth>,
+    /// What to do that is neither flag nor variable.
+    #[serde(default)]
+    pub practices: Vec<Setting>,
+}
+
+/// One backend's place in an engine's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Place {
+    /// Backend id.
+    pub backend: String,
+    /// In words.
+    pub name: String,
+    /// Whether it would run here.
+    pub standing: Standing,
+    /// Largest payload in bytes that it takes here; `None` = no limit of its own.
+    pub takes_bytes: Option<u64>,
+    /// Rows that are that much, where the model's size is known.
+    pub takes_rows: Option<u64>,
+    /// Its own memory in bytes per rank, where a formula was read.
+    pub workspace_bytes: Option<u64>,
+    /// Why it stands where it stands; of one that runs, what proves it.
+    pub because: String,
+}
+
+/// Whether a backend would run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// The choice: the first that runs and takes a full decode step.
+    Chosen,
+    /// Runs too, for what those before it leave.
+    Runs,
+    /// Could be switched on; is not advised.
+    Possible,
+    /// Does not run here, or must not.
+    Refused,
+}
+
+/// What a choice is worth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Worth {
+    /// Measured on this host, published by others, or worked out from either.
+    pub basis: WorthBasis,
+    /// The statement.
+    pub says: String,
+    /// Record, publication or arithmetic behind it.
+    pub source: String,
+}
+
+/// How a worth is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorthBasis {
+    /// Measured on this host.
+    Measured,
+    /// Published by others, on other hosts.
+    Published,
+    /// Worked out from measurements.
+    Inferred,
+    /// Nobody has measured it.
+    Unknown,
 }
 
 /// One flag or variable with its reason.
@@ -142,7 +261,7 @@ pub struct Setting {
 }
 
 /// How many elements an all-reduce workspace must hold, and how the number came about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Sizing {
     /// Model id or "hidden 6144".
     pub model: String,
@@ -172,4 +291,22 @@ pub struct Sizing {
     pub workspace_formula: Option<String>,
     /// Activation type: "bf16", "fp16", "fp32".
     pub dtype: String,
+    /// Workspace in bytes of all ranks together.
+    #[serde(default)]
+    pub workspace_bytes_all_ranks: Option<u64>,
+    /// Row counts to tune for: powers of two up to the largest step, and that step.
+    #[serde(default)]
+    pub tune_rows: Vec<u64>,
+    /// What a workspace of the needed size admits, and what happens past it.
+    #[serde(default)]
+    pub admits: String,
+    /// What the engine's own size admits, where that is less.
+    #[serde(default)]
+    pub engine_admits: Option<String>,
+    /// Why prefill is left out.
+    #[serde(default)]
+    pub prefill: String,
+    /// All-reduces of one such tensor in a forward pass; `None` = not known for this model and parallelism.
+    #[serde(default)]
+    pub all_reduces: Option<u32>,
 }

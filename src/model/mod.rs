@@ -3,6 +3,8 @@
 
 pub mod case;
 pub mod finding;
+pub mod ladder;
+pub mod launch;
 pub mod measurement;
 pub mod pair;
 pub mod pci;

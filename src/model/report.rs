@@ -1,8 +1,9 @@
 //! The report: all that a renderer may see, and the document that is saved.
 
 use super::{
-    case::{Outcome, Record, Rung, Subject, WrongKind},
+    case::{Record, Rung, Subject, WrongKind},
     finding::{Consumer, Finding, Recommendation},
+    ladder::{self, Step},
     pair::OrderedPair,
     snapshot::{Authenticity, Observation, Snapshot},
 };
@@ -33,6 +34,9 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// GPUs tested, by snapshot index.
     pub tested_gpus: Vec<u32>,
+    /// Ground state: the mechanisms of pairs and their rungs, as the version that ran knew them; empty in older reports.
+    #[serde(default)]
+    pub ladder: Vec<Step>,
     /// Ground state: what was tried.
     pub records: Vec<Record>,
     /// Ground state: what the observer saw before, during and after.
@@ -57,78 +61,23 @@ pub struct Report {
     pub interrupted: bool,
 }
 
-/// How far a pair came on the ladder.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Standing<'a> {
-    /// Highest rung proven together with all rungs below it; `None` when not even the claims of rung 0 are known.
-    pub reached: Option<Rung>,
-    /// What stands in the way: the first failure on the lowest rung that has one, else the first clean refusal.
-    pub stopped_by: Option<&'a Record>,
-}
-
 impl Report {
-    /// How far `pair` came. A rung counts when something of it ran, nothing of it failed or was refused, and none of its
-    /// planned cases is missing; a rung without any record proves nothing and ends the climb, a rung that does not apply
-    /// is stepped over.
-    pub fn standing(&self, pair: OrderedPair) -> Standing<'_> {
+    /// How far `pair` came. A rung counts when each of its mechanisms that applies ran, at every planned size, and nothing of
+    /// it failed or was refused; a rung that does not exist here is stepped over. Rung 0 is what is left of a pair whose
+    /// claims are known and of which nothing else is proven.
+    pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'_> {
         let mine: Vec<&Record> = self
             .records
             .iter()
             .filter(|r| r.case.subject == Subject::Pair(pair))
             .collect();
-        let mut reached = (self.snapshot.claims.get(pair).is_some()
-            || mine.iter().any(|r| r.case.rung == Rung::Advertised))
-        .then_some(Rung::Advertised);
-        let refused = |r: &Record| matches!(r.outcome, Outcome::Refused { .. });
-        for rung in Rung::LADDER {
-            let here: Vec<&Record> = mine
-                .iter()
-                .copied()
-                .filter(|r| r.case.rung == rung)
-                .collect();
-            if here.iter().any(|r| r.outcome.is_failure() || refused(r)) {
-                break;
-            }
-            // A case that did not run in a shared round may have been run again alone.
-            let gap = here.iter().any(|missing| {
-                matches!(missing.outcome, Outcome::NotRun { .. })
-                    && !here.iter().any(|other| {
-                        other.outcome.ran()
-                            && other.case.mechanism == missing.case.mechanism
-                            && other.case.bytes == missing.case.bytes
-                            && other.case.offset == missing.case.offset
-                    })
-            });
-            let ran = here.iter().any(|r| r.outcome.ran());
-            let stepped_over = !here.is_empty() && !ran && !gap;
-            if rung == Rung::Advertised || stepped_over {
-                continue;
-            }
-            if gap || !ran {
-                break;
-            }
-            reached = Some(rung);
-        }
-        // Wrong data outranks a clean no, and is never hidden by a hole below it.
-        let lowest = |wanted: &dyn Fn(&Record) -> bool| {
-            mine.iter()
-                .copied()
-                .filter(|r| wanted(r))
-                .min_by_key(|r| (r.case.rung, r.case.id))
-        };
-        // A transfer of a few bytes cannot tell a shift from a drop: of one mechanism's cases the longest speaks.
-        let units = |r: &Record| r.outcome.corruption().map_or(0, |c| c.units);
-        let failed = lowest(&|r| r.outcome.is_failure()).map(|first| {
-            mine.iter()
-                .copied()
-                .filter(|r| r.case.mechanism == first.case.mechanism && units(r) > units(first))
-                .max_by_key(|r| (units(r), std::cmp::Reverse(r.case.id)))
-                .unwrap_or(first)
-        });
-        Standing {
-            reached,
-            stopped_by: failed.or_else(|| lowest(&refused)),
-        }
+        let mut standing = ladder::climb(&mine, &self.ladder);
+        let claimed = self.snapshot.claims.get(pair).is_some()
+            || mine.iter().any(|r| r.case.rung == Rung::Advertised);
+        standing.reached = standing
+            .reached
+            .or_else(|| claimed.then_some(Rung::Advertised));
+        standing
     }
 }
 
@@ -194,8 +143,29 @@ pub struct Coverage {
     #[serde(default)]
     pub budget: Option<Spending>,
     /// Smallest fault rate per attempt that would have been seen with 95% on each pair and mechanism: 1 - 0.05^(1/n);
-    /// the worst over pairs; `None` when nothing ran.
+    /// the worst over pairs and mechanisms, load apart; `None` when nothing ran.
     pub seen_fault_rate: Option<f64>,
+    /// The same for each mechanism, pairs with the same number of attempts together.
+    #[serde(default)]
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+/// What a number of attempts would have shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sensitivity {
+    /// Mechanism id.
+    pub mechanism: String,
+    /// Its rung; rung 7 is the same mechanism under load.
+    pub rung: Rung,
+    /// Judged attempts of each of the pairs.
+    pub attempts: u64,
+    /// A fault that strikes this share of attempts would have been seen with 95%.
+    pub seen_fault_rate: f64,
+    /// How many ordered pairs.
+    pub pairs: u32,
+    /// Which ones, as "0->1"; empty for the largest group of the mechanism, which holds all pairs that no other names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
 }
 
 /// What a run was allowed to take, worked out before it began.

@@ -1,15 +1,15 @@
-//! Each GPU by itself, before any pair is blamed: its memory, its host link both ways, host memory as its kernels see it,
-//! and, with one GPU, memory shared between two processes.
+//! Each GPU by itself, before any pair is blamed: its memory, its host link both ways, and host memory as its kernels see it.
+//! With one GPU the mechanisms across processes run, too, between two processes on it (`ranks`).
 
 use super::{
     integrity::{self, Evidence},
+    resident,
     seat::{Seat, SeatError},
     transfer::{Setting, limit},
     wire::Answer,
 };
 use crate::{
-    ffi::driver::IpcHandle,
-    gpu::{DeviceMemory, Event, Region, WaitError, kernels::Census, memory::ImportedMemory},
+    gpu::{DeviceMemory, Event, Region, WaitError, kernels::Census},
     model::{
         case::{Case, Corruption, Outcome, PeerAccess, Sample},
         measurement::{Measurement, Unit},
@@ -26,8 +26,9 @@ pub const HOST_WRITE: &str = "host-write";
 pub const HOST_READ: &str = "host-read";
 /// Loads and stores of pinned host memory by kernels.
 pub const PINNED: &str = "pinned-host";
-/// CUDA IPC between two processes on one GPU.
-pub const IPC_SAME_GPU: &str = "ipc-same-gpu";
+
+/// Two resident kernels that exchange payload and flag on one GPU.
+pub const RESIDENT_SAME_GPU: &str = "resident-same-gpu";
 
 /// All of them with their titles, in the order in which they run.
 pub const ROSTER: [(&str, &str); 5] = [
@@ -36,8 +37,8 @@ pub const ROSTER: [(&str, &str); 5] = [
     (HOST_READ, "copies from the GPU to pinned host memory"),
     (PINNED, "kernels load and store pinned host memory"),
     (
-        IPC_SAME_GPU,
-        "memory shared by CUDA IPC between two processes on this GPU",
+        RESIDENT_SAME_GPU,
+        "two resident kernels on this GPU exchange payload and flag",
     ),
 ];
 
@@ -176,6 +177,12 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
             None => pinned(setting, seat, case),
             Some(why) => return answer(case, why.outcome(), None, started, false),
         },
+        RESIDENT_SAME_GPU => {
+            let (outcome, ran, retire) = resident::same_gpu(setting, seat, case);
+            let mut answer = answer(case, outcome, None, started, retire);
+            answer.attempts_ran = ran;
+            return answer;
+        }
         other => {
             let outcome = Outcome::NotRun {
                 reason: format!("unknown single-GPU test '{other}'"),
@@ -435,71 +442,4 @@ fn pinned(setting: &Setting, seat: &Seat, case: &Case) -> Result<Found, SeatErro
         }
     }
     Ok((None, None))
-}
-
-/// Words that the owning process writes for its visitor, and that the visitor writes back.
-fn ipc_keys(setting: &Setting, gpu: u32) -> (Key, Key) {
-    let base = Key {
-        attempt: 1,
-        ..key(setting, gpu, IPC_SAME_GPU, 1)
-    };
-    (base, Key { attempt: 2, ..base })
-}
-
-/// The owning process: allocates, fills, exports. The memory must live until the judgement.
-pub fn ipc_own(
-    setting: &Setting,
-    seat: &Seat,
-    bytes: u64,
-) -> Result<(DeviceMemory, IpcHandle), SeatError> {
-    let memory = DeviceMemory::new(&seat.context, bytes)?;
-    let limit = limit(bytes, setting.factor);
-    seat.fill(memory.region(), 0, ipc_keys(setting, seat.gpu).0, limit)?;
-    seat.stream.wait(limit)?;
-    let handle = memory.export()?;
-    Ok((memory, handle))
-}
-
-/// The visiting process: opens, copies out and looks, writes its answer by kernel or copy, closes.
-pub fn ipc_visit(setting: &Setting, seat: &Seat, case: &Case, handle: IpcHandle) -> Answer {
-    let started = Instant::now();
-    let visit = || -> Result<Found, SeatError> {
-        let limit = limit(case.bytes, setting.factor);
-        let (theirs, ours) = ipc_keys(setting, seat.gpu);
-        let shared = ImportedMemory::open(&seat.context, handle, case.bytes)?;
-        let room = DeviceMemory::new(&seat.context, case.bytes)?;
-        seat.fill(
-            room.region(),
-            0,
-            Key {
-                role: Role::Poison,
-                ..theirs
-            },
-            limit,
-        )?;
-        seat.stream.copy(room.region(), shared.region())?;
-        seat.stream.wait(limit)?;
-        if let Some(found) = corruption(seat, room.region(), theirs, 1, limit)? {
-            return Ok((Some(found), None));
-        }
-        seat.fill(room.region(), 0, ours, limit)?;
-        match seat.kernels() {
-            Ok(kernels) => kernels
-                .copy_store(&seat.stream, shared.region(), room.region())
-                .map_err(super::mechanism::StartError::from)?,
-            Err(_) => seat.stream.copy(shared.region(), room.region())?,
-        }
-        seat.stream.wait(limit)?;
-        Ok((None, None))
-    };
-    conclude_answer(case, visit(), started)
-}
-
-/// The owning process again: did the visitor's words arrive?
-pub fn ipc_judge(setting: &Setting, seat: &Seat, case: &Case, memory: &DeviceMemory) -> Answer {
-    let started = Instant::now();
-    let limit = limit(case.bytes, setting.factor);
-    let ours = ipc_keys(setting, seat.gpu).1;
-    let found = corruption(seat, memory.region(), ours, 1, limit).map(|found| (found, None));
-    conclude_answer(case, found, started)
 }

@@ -1,6 +1,9 @@
 //! Rung 0: what CUDA and NVML claim of peer access, and what enabling it came to. Reads claims, tries nothing.
 
-use super::wire::{Advertised, Opened};
+use super::{
+    mechanism::Place,
+    wire::{Advertised, Opened},
+};
 use crate::model::{case::Outcome, pair::OrderedPair, snapshot::Snapshot};
 use std::collections::BTreeMap;
 
@@ -38,8 +41,11 @@ impl<'a> Claims<'a> {
 
     /// Why a transfer that needs access of `accessor.source` to memory of `accessor.destination` is not tried; nothing
     /// when it can be.
-    pub(super) fn hinders(&self, accessor: OrderedPair) -> Option<Outcome> {
-        if let Some((name, code)) = self.refused.get(&accessor) {
+    pub(super) fn hinders(&self, accessor: OrderedPair, place: Place) -> Option<Outcome> {
+        // What contexts were refused says nothing about memory that is granted.
+        if place != Place::Granted
+            && let Some((name, code)) = self.refused.get(&accessor)
+        {
             return Some(Outcome::Refused {
                 api: "cuCtxEnablePeerAccess".to_string(),
                 code: *code,

@@ -59,7 +59,7 @@ pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
             3
         } else if apart <= 8 {
             4
-        } else if let Some((skew, named, index)) = named_at_any_skew(data, at as usize) {
+        } else if let Some((skew, named, index)) = named_at_any_skew(data, at as usize * 16) {
             if origins.len() < 16 {
                 origins.push(Origin {
                     unit: at,
@@ -119,60 +119,148 @@ pub fn census(data: &[u8], first: u64, key: Key, poison: Key) -> Census {
         last_wrong,
         shift,
         origins,
+        extent: (0, data.len() as u64 / UNIT * UNIT),
     }
 }
 
-/// Counts a tail of less than a unit as unit `at` of `census`, judged by comparison with the words cut to its length.
-pub fn count_tail(
+/// Places the census of a region's whole units in the region: `lead` units come before them, and the region starts at a
+/// byte of its first unit and has a length, `extent`.
+pub fn place(census: &mut Census, lead: u64, extent: (u64, u64)) {
+    census.extent = extent;
+    for unit in census.first.iter_mut().flatten() {
+        *unit += lead;
+    }
+    for origin in &mut census.origins {
+        origin.unit += lead;
+    }
+    if census.wrong() > 0 {
+        census.last_wrong += lead;
+    }
+}
+
+/// Bytes below which a rim is not compared with what others sent: too few bits to tell.
+const TELLING: usize = 4;
+/// How far around its place a rim without whole units beside it is looked for, bytes.
+const NEAR: i64 = 64;
+
+/// Counts the part of a unit that lies at the rim of a region as unit `at` of `census`: bytes from byte `skew` of unit
+/// `index` on. They name nothing and are judged by comparison with the words cut to their length: first with what befell
+/// the whole units beside them, because few bytes can look like anything.
+pub fn count_rim(
     census: &mut Census,
     at: u64,
+    (index, skew): (u64, u64),
     seen: &[u8],
-    index: u64,
     (key, poison): (Key, Key),
 ) {
-    let cut = |key: Key| words::stream(key.pack(), index, seen.len());
-    let expected = cut(key);
+    let cut = |key: u64| words::part(key, index, skew, seen.len());
+    // The same stream, from `shift` bytes before.
+    let moved = |shift: i64| {
+        let from = (index * UNIT + skew) as i64 - shift;
+        (from >= 0).then(|| {
+            let from = from as u64;
+            words::part(key.pack(), from / UNIT, from % UNIT, seen.len())
+        })
+    };
     let apart: u32 = seen
         .iter()
-        .zip(&expected)
+        .zip(cut(key.pack()))
         .map(|(a, b)| (a ^ b).count_ones())
         .sum();
-    let counts = &mut census.counts;
-    let (count, class) = if apart == 0 {
-        (&mut counts.equal, 0)
-    } else if seen == cut(poison) {
-        (&mut counts.poison, 1)
+    let counts = census.counts;
+    let telling = seen.len() >= TELLING;
+    let whole = counts.equal + census.wrong() > 0;
+    let of = |origin: &Origin| (seen == cut(origin.key)).then_some(*origin);
+    let beside = census.origins.iter().find_map(of);
+    let mut origin = |key: Key| {
+        let key = key.pack();
+        let unit = at;
+        census.origins.push(Origin { unit, skew, key, index });
+    };
+    let stale = |named: u64| {
+        (named ^ key.pack()) & Key::RUN_MASK != 0 || (named ^ key.pack()) & Key::TRANSFER_MASK == 0
+    };
+    let shifted = |shift: &i64| *shift != 0 && moved(*shift).is_some_and(|moved| moved == seen);
+    let class = if apart == 0 {
+        0
+    } else if let Some(origin) = beside.filter(|origin| origin.key != key.pack()) {
+        if stale(origin.key) { 6 } else { 7 }
+    } else if counts.displaced > 0
+        && let Some((low, high)) = census.shift
+        && (shifted(&low) || shifted(&high))
+    {
+        5
+    } else if counts.few_bits > 0 && apart <= 8 {
+        4
+    } else if seen == cut(poison.pack()) {
+        1
     } else if seen.iter().all(|b| *b == 0) {
-        (&mut counts.zero, 2)
+        2
     } else if seen.iter().all(|b| *b == 0xff) {
-        (&mut counts.ones, 3)
-    } else if apart <= 2 {
-        (&mut counts.few_bits, 4)
-    } else if earlier(key).any(|key| seen == cut(key)) {
-        (&mut counts.stale, 6)
+        3
+    } else if apart <= (seen.len() as u32 / 2).max(2) {
+        4
+    } else if let Some(key) = earlier(key).find(|key| seen == cut(key.pack())) {
+        origin(key);
+        6
+    } else if let Some(shift) = (-NEAR..=NEAR)
+        .filter(|_| telling && !whole)
+        .find(|shift| shifted(shift))
+    {
+        census.shift = Some((shift, shift));
+        5
+    } else if let Some(key) = others(key).find(|key| telling && seen == cut(key.pack())) {
+        origin(key);
+        7
     } else {
-        (&mut counts.unknown, 8)
+        8
+    };
+    let counts = &mut census.counts;
+    let count = match class {
+        0 => &mut counts.equal,
+        1 => &mut counts.poison,
+        2 => &mut counts.zero,
+        3 => &mut counts.ones,
+        4 => &mut counts.few_bits,
+        5 => &mut counts.displaced,
+        6 => &mut counts.stale,
+        7 => &mut counts.foreign,
+        _ => &mut counts.unknown,
     };
     *count += 1;
     if let Some(first) = census.first.get_mut(class) {
-        first.get_or_insert(at);
+        *first = Some(first.map_or(at, |first| first.min(at)));
     }
     if class != 0 {
-        census.last_wrong = at;
+        census.last_wrong = census.last_wrong.max(at);
     }
 }
 
-/// The same transfer's earlier attempts in this worker.
+/// The same transfer's earlier attempts in this worker, the latest first.
 fn earlier(key: Key) -> impl Iterator<Item = Key> {
-    (1..key.attempt & 0xff).map(move |attempt| Key {
+    (1..key.attempt & 0xff).rev().map(move |attempt| Key {
         attempt: key.attempt & 0xff00 | attempt,
         ..key
     })
 }
 
-fn named_at_any_skew(data: &[u8], unit: usize) -> Option<(u64, u64, u64)> {
+/// The same attempt of all other pairs.
+fn others(key: Key) -> impl Iterator<Item = Key> {
+    let ends = (0..64).flat_map(|source| (0..64).map(move |destination| (source, destination)));
+    ends.filter(move |(source, destination)| {
+        source != destination && (*source, *destination) != (key.source, key.destination)
+    })
+    .map(move |(source, destination)| Key {
+        source,
+        destination,
+        ..key
+    })
+}
+
+/// Packed key, index and skew of the unit that starts at byte `at` of `data`, or inside the 15 bytes after it.
+pub(super) fn named_at_any_skew(data: &[u8], at: usize) -> Option<(u64, u64, u64)> {
     (0..16).find_map(|skew| {
-        let window = data.get(unit * 16 + skew..)?.first_chunk::<16>()?;
+        let window = data.get(at + skew..)?.first_chunk::<16>()?;
         words::origin(*window).map(|(key, index)| (skew as u64, key, index))
     })
 }
@@ -196,16 +284,12 @@ pub struct Evidence<'a> {
 /// Names the kind of wrong, and one sentence of particulars.
 pub fn name(evidence: &Evidence) -> (WrongKind, String) {
     let counts = &evidence.target.counts;
-    let total = counts.equal
-        + counts.poison
-        + counts.zero
-        + counts.ones
-        + counts.few_bits
-        + counts.displaced
-        + counts.stale
-        + counts.foreign
-        + counts.unknown;
-    let wrong = total - counts.equal;
+    let wrong = evidence.target.wrong();
+    let total = counts.equal + wrong;
+    let outside = |reach: i64| {
+        let side = if reach < 0 { "before" } else { "after" };
+        format!("up to {} bytes {side} the target", reach.abs())
+    };
     let classes = [
         (counts.zero, WrongKind::Zeroed, "zero"),
         (counts.ones, WrongKind::Ones, "all ones"),
@@ -229,7 +313,8 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
             Some((units, reach)) => (
                 WrongKind::Spilled,
                 format!(
-                    "target right, but {units} units of it also lie up to {reach} bytes outside the target"
+                    "target right, but {units} units of it also lie {}",
+                    outside(reach)
                 ),
             ),
             None if evidence.guard_damage > 0 => (
@@ -276,12 +361,19 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         );
     }
     if let Some((units, reach)) = evidence.spilled {
-        return (
-            WrongKind::Spilled,
-            format!("{units} units lie up to {reach} bytes outside the target"),
-        );
+        // Moved so far that the target saw nothing of it.
+        let kind = match counts.poison == total {
+            true => WrongKind::Shifted,
+            false => WrongKind::Spilled,
+        };
+        return (kind, format!("{units} units lie {}", outside(reach)));
     }
-    let present: Vec<_> = classes.iter().filter(|class| class.0 > 0).collect();
+    // Where a transfer stopped inside a unit, that one is half of this and half of that.
+    let torn = counts.unknown > 0 && counts.unknown <= 2 && wrong >= 8 * counts.unknown;
+    let present: Vec<_> = classes
+        .iter()
+        .filter(|class| class.0 > 0 && !(torn && class.1 == WrongKind::Mixed))
+        .collect();
     let [(count, kind, words)] = present.as_slice() else {
         let parts: Vec<String> = present
             .iter()
@@ -309,6 +401,10 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         },
         _ => String::new(),
     };
+    let detail = match torn {
+        true => format!("{detail}, {} half so", counts.unknown),
+        false => detail,
+    };
     let sentence = format!("{count} of {total} units are {words}{detail}");
     match kind {
         // A few bits here and there are flips however few units they hit; displaced units without one shift are a mix.
@@ -318,10 +414,21 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         _ => (
             WrongKind::Partial,
             format!(
-                "{} of {total} units are right, {count} are {words}{detail}",
-                counts.equal
+                "{} of {total} units are right, {count} are {words}{detail}, {}",
+                counts.equal,
+                extent(evidence.target)
             ),
         ),
+    }
+}
+
+/// From where to where the wrong units lie.
+fn extent(census: &Census) -> String {
+    let (first, last) = (census.first_wrong().unwrap_or(0), census.last_wrong);
+    let (start, end) = (census.bytes_of(first).0, census.bytes_of(last).1);
+    match last + 1 - first == census.wrong() {
+        true => format!("bytes {start} to {end}"),
+        false => format!("scattered over bytes {start} to {end}"),
     }
 }
 
@@ -336,21 +443,22 @@ pub fn origin_text(found: Key, expected: Key) -> String {
         Role::Guard => "guard",
         Role::Own => "single-GPU test",
     };
+    if let Some(exchange) = super::resident::of_number(found.mechanism) {
+        let (source, destination, round) = (found.source, found.destination, found.attempt);
+        return format!("{role} of {source}->{destination} by {exchange}, round {round}");
+    }
     let mechanism = super::mechanism::ROSTER
         .get(usize::from(found.mechanism))
         .map_or("another test", |m| m.id());
-    // The upper half of an attempt counts workers.
-    let worker = if found.attempt >> 8 == expected.attempt >> 8 {
-        ""
-    } else {
-        " in another worker"
+    let (source, destination, attempt) = (found.source, found.destination, found.attempt & 0xff);
+    // The upper half of an attempt counts workers, the lower one goes on from case to case.
+    let when = match (expected.attempt & 0xff).checked_sub(attempt) {
+        _ if found.attempt >> 8 != expected.attempt >> 8 => " in another worker".to_string(),
+        Some(1) => ", the one before".to_string(),
+        Some(ago @ 2..) => format!(", {ago} before this one"),
+        _ => String::new(),
     };
-    format!(
-        "{role} of {}->{} by {mechanism}, attempt {}{worker}",
-        found.source,
-        found.destination,
-        found.attempt & 0xff
-    )
+    format!("{role} of {source}->{destination} by {mechanism}, attempt {attempt}{when}")
 }
 
 #[cfg(test)]
@@ -425,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_named_by_comparison() {
+    fn a_transfer_shorter_than_a_unit_is_named_by_comparison() {
         let payload = key(5, Role::Payload);
         let poison = key(5, Role::Poison);
         let four = |key: Key| words::stream(key.pack(), 0, 4);
@@ -440,7 +548,8 @@ mod tests {
             (vec![1, 2, 3, 4], WrongKind::Mixed),
         ] {
             let mut target = census(&[], 0, payload, poison);
-            count_tail(&mut target, 0, &seen, 0, (payload, poison));
+            place(&mut target, 0, (0, 4));
+            count_rim(&mut target, 0, (0, 0), &seen, (payload, poison));
             let (named, detail) = name(&Evidence {
                 key: payload,
                 target: &target,

@@ -1,14 +1,20 @@
-//! From a snapshot to records: which cases, in which workers, with which answers. The parent's half (plan, pool, supervisor, claims)
-//! never touches CUDA; the worker's half (worker, seat, transfer, alone, selftest, bench) never decides what to test.
+//! From a snapshot to records: which cases, in which workers, with which answers. The parent's half (plan, pool, ranks, supervisor,
+//! suspects, claims) never touches CUDA; the worker's half (worker, rank, seat, transfer, alone, selftest, bench) never decides
+//! what to test.
 
 pub mod alone;
 pub mod bench;
 mod claims;
 pub mod examine;
+mod folder;
 pub mod integrity;
+pub mod loaded;
 pub mod mechanism;
 pub mod plan;
 pub mod pool;
+pub mod rank;
+mod ranks;
+pub mod resident;
 pub mod seat;
 pub mod selftest;
 pub mod supervisor;

@@ -1,16 +1,18 @@
 //! Which cases, of what size, in which rounds, for which budget. Pure: scales to the memory of the smallest GPU.
 
 mod budget;
+mod loaded;
+mod resident;
 mod rounds;
 mod sizes;
 
 pub use budget::{Budget, Needs};
 pub use rounds::tournament;
 
-use self::sizes::{PAGE, Shapes};
+use self::sizes::{PAGE, Shape, Shapes};
 use super::{
     alone,
-    mechanism::{self, Place},
+    mechanism::{self, Memory, Place},
     wire::Layout,
 };
 use crate::model::{
@@ -19,6 +21,8 @@ use crate::model::{
     snapshot::Snapshot,
 };
 
+/// In this order, each with workers of its own.
+const PLACES: [Place; 4] = [Place::Off, Place::On, Place::Granted, Place::Ranks];
 /// Samples of a rate.
 pub const RATE_SAMPLES: u32 = 5;
 /// Attempts of a single-GPU case.
@@ -81,14 +85,14 @@ pub struct Plan {
     pub gpus: Vec<u32>,
     /// Buffers of each GPU.
     pub layout: Layout,
+    /// Bytes of source, destination and scratch in a worker of its own GPU: less where two kinds of memory must fit.
+    pub rank_span: u64,
     /// What may be spent.
     pub budget: Budget,
     /// Waiting kernels and load also on pairs that failed below.
     pub force: bool,
     /// Single-GPU cases.
     pub alone: Vec<Case>,
-    /// Memory shared between two processes on the only GPU.
-    pub ipc: Option<Case>,
     /// Advertised claims, one per ordered pair.
     pub claims: Vec<Case>,
     /// Pair cases, lowest rung first.
@@ -102,7 +106,6 @@ impl Plan {
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.alone
             .iter()
-            .chain(&self.ipc)
             .chain(&self.claims)
             .chain(self.phases.iter().flat_map(Phase::cases))
     }
@@ -116,7 +119,17 @@ impl Plan {
         let round = |round: &Round| {
             let longest = round.cases.iter().map(|c| {
                 let attempts = f64::from(c.attempts + if c.timed { RATE_SAMPLES } else { 0 });
-                attempts * (c.bytes as f64 / link + step)
+                match (c.load, c.rung) {
+                    // Flows of one GPU share its link.
+                    (Some(_), _) => {
+                        let shared = (round.cases.len() as u64).div_ceil(gpus.max(1));
+                        let bytes = c.bytes * u64::from(super::loaded::BURST) * shared;
+                        attempts * (bytes as f64 / link + 4.0 * step)
+                    }
+                    // A round costs latency and its payload.
+                    (None, Rung::Resident) => attempts * (c.bytes as f64 / link + 1e-5),
+                    (None, _) => attempts * (c.bytes as f64 / link + step),
+                }
             });
             longest.fold(0.0, f64::max)
         };
@@ -124,8 +137,18 @@ impl Plan {
         let soak: f64 = soaks.map(|time| time.as_secs_f64()).sum();
         let rounds = self.phases.iter().filter(|phase| phase.soak.is_none());
         let work: f64 = rounds.flat_map(|phase| &phase.rounds).map(round).sum();
+        let flows = self.cases().filter(|case| case.load.is_some());
+        let flow = flows
+            .map(|case| super::loaded::device_bytes(case.bytes))
+            .max();
+        let ends = 2 * gpus.saturating_sub(1);
+        let together = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0);
+        let ranks = self.phases.iter().any(|phase| phase.place == Place::Ranks);
+        // Mapped memory of its own beside what is shared by handle; with one GPU, two processes on it.
+        let span = self.rank_span.next_multiple_of(IPC_BLOCK);
+        let rank = (5 * span + 2 * IPC_BLOCK) * if gpus == 1 { 2 } else { 1 };
         Needs {
-            device_bytes: 3 * layout.span + 2 * layout.guard,
+            device_bytes: together.max(if ranks { rank } else { 0 }),
             host_bytes: gpus * layout.pinned,
             seconds: 2.0 + work + soak,
         }
@@ -182,7 +205,14 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         only.is_none_or(|only| only.contains(pair))
     };
     let mut make = Cases { next: 0 };
-    let (alone, ipc) = alone_cases(&mut make, &chosen, memory, (shapes.timed, layout), &wanted);
+    let alone = alone_cases(
+        &mut make,
+        &chosen,
+        (memory, budget),
+        (shapes.timed, layout),
+        &wanted,
+    );
+    let rank_span = layout.span.min((memory / 16).max(shapes.timed));
     let ordered: Vec<OrderedPair> = chosen
         .iter()
         .flat_map(|s| chosen.iter().filter_map(move |d| OrderedPair::new(*s, *d)))
@@ -195,7 +225,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             make.make(Subject::Pair(*pair), what, (0, 0), 1, false)
         })
         .collect();
-    let rounds: Vec<Vec<OrderedPair>> = tournament(&chosen)
+    let disjoint: Vec<Vec<OrderedPair>> = tournament(&chosen)
         .into_iter()
         .map(|round| {
             let both = round
@@ -205,9 +235,49 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         })
         .filter(|round: &Vec<OrderedPair>| !round.is_empty())
         .collect();
+    let of_pairs: Vec<Vec<Subject>> = disjoint
+        .iter()
+        .map(|round| round.iter().copied().map(Subject::Pair).collect())
+        .collect();
+    // Between processes there is something to prove with one GPU, too: two of them on it.
+    let between_two = match chosen.as_slice() {
+        [only] => vec![vec![Subject::Gpu(GpuIndex(*only))]],
+        _ => Vec::new(),
+    };
+    let rounds = |place: Place| match place {
+        Place::Ranks if !between_two.is_empty() => between_two.iter(),
+        _ => of_pairs.iter(),
+    };
 
+    let shapes_of_load = loaded::shapes(&snapshot.topology, &chosen, &disjoint, &ordered, budget);
+    let under_load = |make: &mut Cases, place: Place, loads: &[loaded::Shape], attempts: u32| {
+        let roster = mechanism::ROSTER.iter().filter(|m| {
+            m.place() == place && wanted(m.id()) && super::loaded::MECHANISMS.contains(&m.id())
+        });
+        let what = (0, loaded::bytes(memory, chosen.len()));
+        let rounds: Vec<Round> = roster
+            .flat_map(|mechanism| loads.iter().map(move |shape| (mechanism, shape)))
+            .map(|(mechanism, shape)| {
+                let case = |pair: &OrderedPair| Case {
+                    load: Some(shape.load),
+                    ..make.make(
+                        Subject::Pair(*pair),
+                        (mechanism.id(), Rung::Loaded),
+                        what,
+                        attempts,
+                        false,
+                    )
+                };
+                Round {
+                    cases: shape.flows.iter().map(case).collect(),
+                }
+            })
+            .collect();
+        rounds
+    };
     let mut phases = Vec::new();
-    for place in [Place::Off, Place::On, Place::Ranks] {
+    let mut loads = Vec::new();
+    for place in PLACES {
         let here = || {
             let roster = mechanism::ROSTER.iter();
             roster.filter(move |m| m.place() == place && wanted(m.id()))
@@ -216,14 +286,21 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let mut rates = Vec::new();
         for mechanism in here() {
             let what = (mechanism.id(), mechanism.rung());
-            for shape in &shapes.all {
-                content.extend(rounds.iter().map(|pairs| {
+            let fits =
+                |shape: &&Shape| place != Place::Ranks || shape.offset + shape.bytes <= rank_span;
+            // What differs with a fabric handle is the handle, not the engine: one size tells.
+            let one = mechanism.memory() == Memory::Fabric;
+            let few = if one { 1 } else { usize::MAX };
+            let sizes = shapes.all.iter().filter(|s| !one || s.bytes >= PAGE);
+            let sizes = sizes.filter(|s| mechanism.takes(s.offset, s.bytes));
+            for shape in sizes.filter(fits).take(few) {
+                content.extend(rounds(place).map(|subjects| {
                     Round {
-                        cases: pairs
+                        cases: subjects
                             .iter()
-                            .map(|pair| {
+                            .map(|subject| {
                                 let place = (shape.offset, shape.bytes);
-                                make.make(Subject::Pair(*pair), what, place, shape.attempts, false)
+                                make.make(*subject, what, place, shape.attempts, false)
                             })
                             .collect(),
                     }
@@ -235,42 +312,82 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 cases: vec![make.make(Subject::Pair(*pair), what, (0, shapes.timed), 1, true)],
             }));
         }
+        let (size, attempts) = (resident::bytes(memory), resident::rounds(budget));
+        let exchanges = super::resident::ROSTER.iter();
+        let waiting: Vec<Round> = exchanges
+            .filter(|exchange| exchange.place == place && wanted(exchange.id))
+            .flat_map(|exchange| disjoint.iter().map(move |pairs| (exchange, pairs)))
+            .map(|(exchange, pairs)| {
+                let what = (exchange.id, Rung::Resident);
+                let case = |pair: &OrderedPair| {
+                    make.make(Subject::Pair(*pair), what, (0, size), attempts, false)
+                };
+                Round {
+                    cases: pairs.iter().map(case).collect(),
+                }
+            })
+            .collect();
+        let loaded = under_load(&mut make, place, &shapes_of_load, loaded::attempts(budget));
+        let phase = |name: &str, rounds: Vec<Round>| {
+            (!rounds.is_empty()).then(|| Phase {
+                name: format!("{name}, {}", place.words()),
+                place,
+                rounds,
+                soak: None,
+            })
+        };
+        let own = [
+            ("content", content),
+            ("resident", waiting),
+            ("rates", rates),
+        ];
         phases.extend(
-            [("content", content), ("rates", rates)]
-                .into_iter()
-                .filter_map(|(name, rounds)| {
-                    (!rounds.is_empty()).then(|| Phase {
-                        name: format!("{name}, {}", place.words()),
-                        place,
-                        rounds,
-                        soak: None,
-                    })
-                }),
+            own.into_iter()
+                .filter_map(|(name, rounds)| phase(name, rounds)),
         );
+        let loaded = phase("loaded", loaded);
+        match place {
+            // No peer access to be done harm to, and these workers do not come back.
+            Place::Off => phases.extend(loaded),
+            _ => loads.extend(loaded),
+        }
     }
+    phases.append(&mut loads);
     if let Budget::Deep { soak } = budget {
         let share = phases
             .iter()
             .filter(|p| p.name.starts_with("content"))
             .count() as u32;
-        let soaks: Vec<Phase> = [Place::Off, Place::On, Place::Ranks]
+        // The shape with most flows comes last.
+        let most = shapes_of_load
+            .last()
+            .map(std::slice::from_ref)
+            .unwrap_or_default();
+        let soaks: Vec<Phase> = PLACES
             .into_iter()
             .filter_map(|place| {
                 let roster = mechanism::ROSTER.iter();
                 let here = roster.filter(|m| m.place() == place && wanted(m.id()));
                 let small = (0, (64 << 10).min(shapes.timed));
-                let rounds: Vec<Round> = here
-                    .flat_map(|m| rounds.iter().map(move |pairs| (m, pairs)))
-                    .map(|(m, pairs)| Round {
-                        cases: pairs
+                let quiet: Vec<Round> = here
+                    .filter(|m| m.memory() != Memory::Fabric)
+                    .flat_map(|m| rounds(place).map(move |subjects| (m, subjects)))
+                    .map(|(m, subjects)| Round {
+                        cases: subjects
                             .iter()
-                            .map(|pair| {
+                            .map(|subject| {
                                 let what = (m.id(), m.rung());
-                                make.make(Subject::Pair(*pair), what, small, SOAK_ATTEMPTS, false)
+                                let small = match m.takes(0, small.1) {
+                                    true => small,
+                                    false => (0, PAGE),
+                                };
+                                make.make(*subject, what, small, SOAK_ATTEMPTS, false)
                             })
                             .collect(),
                     })
                     .collect();
+                let loaded = under_load(&mut make, place, most, loaded::attempts(budget));
+                let rounds = [quiet, loaded].concat();
                 (!rounds.is_empty()).then(|| Phase {
                     name: format!("soak, {}", place.words()),
                     place,
@@ -281,14 +398,15 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             .collect();
         phases.extend(soaks);
     }
-    let left_out = left_out(selection, ordered.len());
+    let mut left_out = left_out(selection, ordered.len());
+    left_out.extend(shapes.left_out.iter().cloned());
     Plan {
         gpus: chosen,
         layout,
+        rank_span,
         budget,
         force: selection.force,
         alone,
-        ipc,
         claims,
         phases,
         left_out,
@@ -317,11 +435,16 @@ fn smallest(snapshot: &Snapshot, gpus: &[u32]) -> (u64, Option<u64>) {
 fn alone_cases(
     make: &mut Cases,
     gpus: &[u32],
-    memory: u64,
+    (memory, budget): (u64, Budget),
     (big, layout): (u64, Layout),
     wanted: &impl Fn(&str) -> bool,
-) -> (Vec<Case>, Option<Case>) {
-    let pairs_chosen = mechanism::ROSTER.iter().any(|m| wanted(m.id()));
+) -> Vec<Case> {
+    let exchanges = super::resident::ROSTER.iter().map(|exchange| exchange.id);
+    let pairs_chosen = mechanism::ROSTER
+        .iter()
+        .map(|m| m.id())
+        .chain(exchanges)
+        .any(wanted);
     let wanted = |id: &str| wanted(id) || pairs_chosen;
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
     let tests = [
@@ -337,15 +460,13 @@ fn alone_cases(
             make.make(subject, (id, Rung::Alone), (0, bytes), attempts, false)
         }));
     }
-    let ipc = match (gpus, wanted(alone::IPC_SAME_GPU)) {
-        ([only], true) => {
-            let subject = Subject::Gpu(GpuIndex(*only));
-            let what = (alone::IPC_SAME_GPU, Rung::Shared);
-            Some(make.make(subject, what, (0, IPC_BLOCK), 1, false))
-        }
-        _ => None,
-    };
-    (cases, ipc)
+    if let ([only], true) = (gpus, wanted(alone::RESIDENT_SAME_GPU)) {
+        let subject = Subject::Gpu(GpuIndex(*only));
+        let what = (alone::RESIDENT_SAME_GPU, Rung::Resident);
+        let (size, rounds) = (resident::bytes(memory), resident::rounds(budget));
+        cases.push(make.make(subject, what, (0, size), rounds, false));
+    }
+    cases
 }
 
 /// What selection, budget and this version leave out, in words.
@@ -372,15 +493,22 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
             words.push(format!("{missing} of {all} ordered pairs by --pairs"));
         }
     }
-    if selection.budget == Budget::Quick {
-        words.push("large transfers and repeated attempts, by --quick".to_string());
+    if selection.budget == Budget::Quick && gpus > 2 {
+        words.push("load other than every ordered pair at once, by --quick".to_string());
+    }
+    if gpus > loaded::MOST_TOGETHER {
+        words.push(format!(
+            "every ordered pair at once: a device has access to {} peers at most",
+            loaded::MOST_TOGETHER - 1
+        ));
     }
     if gpus > 1 {
-        words.push(
-            "rungs 5 resident, 6 reduced and 7 loaded: this version does not test them".into(),
-        );
+        words.push("rung 6 reduced: this version does not test it".to_string());
     } else {
-        words.push("rungs 0 to 7 need a second GPU".to_string());
+        words.push(
+            "rungs 0 to 7 need a second GPU (what rung 4 shares was tried between two processes on this one)"
+                .to_string(),
+        );
     }
     words
 }

@@ -2,8 +2,10 @@
 //! one. Knows processes and the wire; not which cases are put, nor what answers mean.
 
 use super::{
+    folder::PrivateFolder,
     mechanism::Place,
     plan::Plan,
+    ranks::Ranks,
     transfer,
     wire::{Answer, Open, Opened, Reply, Request},
 };
@@ -12,22 +14,24 @@ use crate::{
     model::{
         case::Case,
         pair::GpuIndex,
+        pci::PciAddress,
         report::{BenchRow, Selftest},
         snapshot::{Authenticity, Snapshot},
     },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
 /// Starting a worker: driver load, contexts and kernel compilation on up to 16 GPUs.
-const OPEN_LIMIT: Duration = Duration::from_secs(180);
+pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(180);
 /// How long a worker may take to end by itself.
-const END_GRACE: Duration = Duration::from_secs(5);
+pub(super) const END_GRACE: Duration = Duration::from_secs(5);
 /// Hidden subcommand of a worker.
 pub const WORKER: &str = "worker";
+/// Hidden subcommand of a rank.
+pub const RANK: &str = "rank";
 
 /// Variables fixed for workers: name, value (`None` = unset).
 fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
@@ -65,42 +69,20 @@ pub(super) fn environment_words(fixed: &[(String, Option<String>)]) -> Vec<Strin
     words.collect()
 }
 
-/// A folder of this run, removed on drop.
-struct PrivateFolder(PathBuf);
-
-impl PrivateFolder {
-    fn new() -> Option<PrivateFolder> {
-        use std::os::unix::fs::DirBuilderExt;
-        let stamp = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos());
-        let path = std::env::temp_dir().join(format!("peerproof-{}-{stamp}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .ok()
-            .map(|()| PrivateFolder(path))
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Workers that can be started.
 pub struct Pool<'a> {
     pub(super) snapshot: &'a Snapshot,
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     pub(super) environment: Vec<(String, Option<String>)>,
     _folder: Option<PrivateFolder>,
-    run: u32,
+    pub(super) run: u32,
     generation: u8,
     pub(super) factor: u32,
     pub(super) quarantined: BTreeSet<u32>,
     /// All workers of the run, ended ones too.
     pub(super) pids: Vec<u32>,
+    /// GPUs on which no rank could start, and why: not tried again.
+    pub(super) no_rank: BTreeMap<u32, String>,
 }
 
 /// A worker and what it said when it opened.
@@ -116,7 +98,7 @@ impl<'a> Pool<'a> {
         let folder = PrivateFolder::new();
         let path = folder
             .as_ref()
-            .map_or_else(std::env::temp_dir, |folder| folder.0.clone());
+            .map_or_else(std::env::temp_dir, |folder| folder.path().to_path_buf());
         let clock = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(1, |d| d.as_nanos());
@@ -133,34 +115,50 @@ impl<'a> Pool<'a> {
             factor: 1,
             quarantined: BTreeSet::new(),
             pids: Vec::new(),
+            no_rank: BTreeMap::new(),
         }
     }
 
-    /// Starts workers with contexts on all GPUs that are not quarantined.
+    /// Starts workers with contexts on all GPUs that are not quarantined. Ranks start when their first case comes.
     pub(super) fn open(&mut self, place: Place) -> Result<Staff, String> {
-        self.open_solo(place == Place::On).map(Staff::Solo)
+        match place {
+            Place::Off | Place::On | Place::Granted => self.solo(place).map(Staff::Solo),
+            Place::Ranks => Ok(Staff::Ranks(Ranks::new(self.next_generation()))),
+        }
+    }
+
+    fn next_generation(&mut self) -> u8 {
+        self.generation = self.generation.wrapping_add(1);
+        self.generation
+    }
+
+    /// Chosen GPUs that are not quarantined, with their addresses.
+    pub(super) fn usable(&self) -> Vec<(u32, PciAddress)> {
+        let chosen = self.plan.gpus.iter();
+        let chosen = chosen.filter(|gpu| !self.quarantined.contains(gpu));
+        chosen
+            .filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?)))
+            .collect()
     }
 
     /// One process over all GPUs, with peer access enabled everywhere or never.
     pub(super) fn open_solo(&mut self, peer_access: bool) -> Result<Ready, String> {
-        self.generation = self.generation.wrapping_add(1);
-        let chosen = self
-            .plan
-            .gpus
-            .iter()
-            .filter(|gpu| !self.quarantined.contains(gpu));
-        let gpus: Vec<_> = chosen
-            .filter_map(|gpu| Some((*gpu, *self.snapshot.gpu(GpuIndex(*gpu))?.pci.known()?)))
-            .collect();
+        self.solo(if peer_access { Place::On } else { Place::Off })
+    }
+
+    fn solo(&mut self, place: Place) -> Result<Ready, String> {
+        let generation = self.next_generation();
+        let gpus = self.usable();
         let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
             .map_err(|error| error.to_string())?;
         self.pids.push(child.pid());
-        let (run, generation, layout) = (self.run, self.generation, self.plan.layout);
+        let (run, layout) = (self.run, self.plan.layout);
         let open = Request::Open(Open {
             gpus,
             run,
             generation,
-            peer_access,
+            peer_access: place == Place::On,
+            pooled: place == Place::Granted,
             layout,
         });
         child.send(&open).map_err(|error| error.to_string())?;
@@ -207,13 +205,24 @@ pub(super) struct Look {
 pub(super) enum Staff {
     /// One process over all GPUs.
     Solo(Ready),
+    /// One process per GPU.
+    Ranks(Ranks),
 }
 
 impl Staff {
     /// What its workers said when they opened.
-    pub(super) fn opened(&self) -> impl Iterator<Item = &Opened> {
+    pub(super) fn opened(&self) -> Vec<&Opened> {
         match self {
-            Staff::Solo(ready) => std::iter::once(&ready.opened),
+            Staff::Solo(ready) => vec![&ready.opened],
+            Staff::Ranks(ranks) => ranks.opened().collect(),
+        }
+    }
+
+    /// Starts what is still missing for these cases; whether anything was.
+    pub(super) fn complete(&mut self, pool: &mut Pool, cases: &[Case], look: Look) -> bool {
+        match self {
+            Staff::Solo(_) => false,
+            Staff::Ranks(ranks) => ranks.complete(pool, cases, look),
         }
     }
 
@@ -221,6 +230,7 @@ impl Staff {
     pub(super) fn solo(&mut self) -> Option<&mut Ready> {
         match self {
             Staff::Solo(ready) => Some(ready),
+            Staff::Ranks(_) => None,
         }
     }
 
@@ -233,6 +243,7 @@ impl Staff {
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
         match self {
             Staff::Solo(ready) => ready.run(cases, look, deadline),
+            Staff::Ranks(ranks) => ranks.run(cases, look, deadline),
         }
     }
 
@@ -240,6 +251,7 @@ impl Staff {
     pub(super) fn end(self) {
         match self {
             Staff::Solo(ready) => ready.end(),
+            Staff::Ranks(ranks) => Child::end_all(ranks.into_children(), END_GRACE),
         }
     }
 
@@ -247,6 +259,7 @@ impl Staff {
     pub(super) fn kill(self) -> bool {
         match self {
             Staff::Solo(ready) => ready.child.kill(),
+            Staff::Ranks(ranks) => Child::kill_all(ranks.into_children()),
         }
     }
 }

@@ -11,25 +11,36 @@ use crate::{
         case::WrongKind,
         report::{Plant, Selftest},
     },
-    words::{self, Key, Role},
+    words::{self, Key, Role, UNIT},
 };
 use std::time::Duration;
 
-/// Bytes of the planted target: whole units and a tail.
+/// Bytes of the planted target: whole units.
 const BYTES: u64 = 64 << 10;
+/// Offset and length of the other one, which starts and ends inside units.
+const UNALIGNED: (u64, u64) = (4096 + 5, 4096 + 6);
 /// By how many bytes the planted shift moves: not a whole unit.
 const SHIFT: u64 = 20;
 
 /// Plants all kinds on `seat`.
 pub fn run(setting: &Setting, seat: &Seat) -> Result<Selftest, SeatError> {
     let limit = limit(BYTES, setting.factor);
-    let target = Target::of(seat, 0, BYTES).ok_or(SeatError::Layout)?;
-    let mut plants = vec![plant(setting, seat, target, None, limit)?];
-    // A buffer at rest cannot be late.
-    for kind in WrongKind::ALL.into_iter().filter(|k| *k != WrongKind::Late) {
-        plants.push(plant(setting, seat, target, Some(kind), limit)?);
+    let room = seat.destination.region();
+    let mut plants = Vec::new();
+    for (offset, bytes, place) in [
+        (0, BYTES, ""),
+        (UNALIGNED.0, UNALIGNED.1, " (unaligned)"),
+    ] {
+        let target = Target::of(room, seat.guard(), offset, bytes).ok_or(SeatError::Layout)?;
+        // A buffer at rest cannot be late.
+        let kinds = WrongKind::ALL.into_iter().filter(|k| *k != WrongKind::Late);
+        for kind in [None].into_iter().chain(kinds.map(Some)) {
+            let mut plant = plant(setting, seat, target, kind, limit)?;
+            plant.detail.push_str(place);
+            plants.push(plant);
+        }
+        plants.push(vectors(setting, seat, target, limit)?);
     }
-    plants.push(vectors(setting, seat, target, limit)?);
     Ok(Selftest {
         plants,
         device: format!(
@@ -48,16 +59,15 @@ fn vectors(
     limit: Duration,
 ) -> Result<Plant, SeatError> {
     let key = keys(setting).payload;
-    let first = (1 << 38) + 3;
+    let (first, bytes) = ((1 << 38) + 3, target.to.bytes());
     seat.fill(target.to, first, key, limit)?;
-    let seen = seat.read_back(target.to, BYTES, limit)?;
-    let same = seen == words::stream(key.pack(), first, BYTES as usize);
+    let seen = seat.read_back(target.to, bytes, limit)?;
+    let same = seen == words::part(key.pack(), first, target.to.skew(), bytes as usize);
     Ok(Plant {
         planted: None,
         reported: (!same).then_some(WrongKind::Mixed),
         detail: format!(
-            "{} units written by the device equal the host's arithmetic: {same}",
-            BYTES / 16
+            "{bytes} bytes written by the device equal the host's arithmetic: {same}"
         ),
     })
 }
@@ -86,8 +96,9 @@ fn plant(
     limit: Duration,
 ) -> Result<Plant, SeatError> {
     let keys = keys(setting);
-    let payload = words::stream(keys.payload.pack(), target.first, BYTES as usize);
-    let other = |key: Key| words::stream(key.pack(), target.first, BYTES as usize);
+    let (skew, bytes) = (target.to.skew(), target.to.bytes());
+    let other = |key: Key| words::part(key.pack(), target.first, skew, bytes as usize);
+    let payload = other(keys.payload);
     let half = payload.len() / 2;
     let mut held = payload.clone();
     let mut views = Views {
@@ -103,11 +114,8 @@ fn plant(
         Some(WrongKind::Mirrored) => {
             held = other(keys.poison);
             // The accessor's own view: right words in its scratch, judged as a push's view is.
-            let scratch = seat
-                .scratch
-                .region()
-                .part(0, BYTES)
-                .ok_or(SeatError::Layout)?;
+            let scratch = seat.scratch.region().part(skew, bytes);
+            let scratch = scratch.ok_or(SeatError::Layout)?;
             seat.fill(scratch, target.first, keys.payload, limit)?;
             views.accessor_sees_right = Some(
                 seat.verify(scratch, target.first, keys.payload, limit)?
@@ -130,11 +138,9 @@ fn plant(
             })
         }
         Some(WrongKind::Spilled) => {
-            beyond = Some(words::stream(
-                keys.payload.pack(),
-                target.first + BYTES / 16,
-                256,
-            ))
+            let end = skew + bytes;
+            let unit = target.first + end / UNIT;
+            beyond = Some(words::part(keys.payload.pack(), unit, end % UNIT, 256));
         }
         Some(WrongKind::Shifted) => {
             let poison = other(keys.poison);

@@ -7,6 +7,7 @@ use super::{
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
+    resident,
     wire::{Answer, Reply, Request},
 };
 use crate::{
@@ -65,7 +66,7 @@ pub(super) struct Supervisor<'a, 'h> {
     pub(super) pool: Pool<'a>,
     pub(super) plan: &'a Plan,
     pub(super) hooks: Hooks<'h>,
-    results: Results,
+    pub(super) results: Results,
     /// Pairs and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
     pub(super) wrong: BTreeMap<(OrderedPair, String), WrongKind>,
     pub(super) stopped: BTreeSet<(OrderedPair, String)>,
@@ -77,6 +78,8 @@ pub(super) struct Supervisor<'a, 'h> {
     give_up_at: Option<Instant>,
     /// Why the workers of the last round are gone, if they are.
     lost: Option<String>,
+    /// Time of the phase under way, by mechanism.
+    shares: BTreeMap<String, Duration>,
 }
 
 /// Runs `plan`.
@@ -98,6 +101,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         started: Instant::now(),
         give_up_at: None,
         lost: None,
+        shares: BTreeMap::new(),
     };
     supervisor.whole();
     std::mem::take(&mut supervisor.alone)
@@ -110,7 +114,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
 impl Supervisor<'_, '_> {
     fn whole(&mut self) {
         self.observe("before");
-        let mut staff = match self.timed("start of the first worker", |s| s.pool.open(Place::Off)) {
+        let mut staff = match self.start(Place::Off) {
             Ok(staff) => Some(staff),
             Err(why) => {
                 self.results.no_worker = Some(why.clone());
@@ -120,7 +124,10 @@ impl Supervisor<'_, '_> {
                 return;
             }
         };
-        if let Some(opened) = staff.as_ref().and_then(|staff| staff.opened().next()) {
+        if let Some(opened) = staff
+            .as_ref()
+            .and_then(|staff| staff.opened().first().copied())
+        {
             self.results.authenticity = opened.authenticity;
             self.results.cuda_version = Some(opened.cuda_version);
             self.claims.learn(opened);
@@ -136,13 +143,16 @@ impl Supervisor<'_, '_> {
         self.timed("each GPU alone", |s| {
             s.round(&mut staff, &alone, Place::Off);
             s.observe_under_load(&mut staff);
-            s.ipc(&mut staff);
         });
+        // Tests of single GPUs run side by side: nobody's share.
+        self.shares.clear();
         let (mut at, mut claimed) = (Place::Off, false);
         for phase in &self.plan.phases {
             if phase.place != at {
                 at = phase.place;
-                staff.take().into_iter().for_each(Staff::end);
+                self.timed("end of workers", |_| {
+                    staff.take().into_iter().for_each(Staff::end)
+                });
                 if !claimed {
                     claimed = true;
                     staff = self.claim_all();
@@ -159,6 +169,9 @@ impl Supervisor<'_, '_> {
                     .iter()
                     .for_each(|round| s.round(&mut staff, round, phase.place)),
             });
+            for (mechanism, took) in std::mem::take(&mut self.shares) {
+                self.spent(&format!("{}: {mechanism}", phase.name), took);
+            }
         }
         staff.take().into_iter().for_each(Staff::end);
         if !claimed {
@@ -171,9 +184,10 @@ impl Supervisor<'_, '_> {
     fn claim_all(&mut self) -> Option<Staff> {
         let mut staff = None;
         if self.claims.any_access() && !self.plan.claims.is_empty() {
-            match self.timed("start of the peer worker", |s| s.pool.open(Place::On)) {
+            match self.start(Place::On) {
                 Ok(open) => {
-                    open.opened().for_each(|opened| self.claims.learn(opened));
+                    let opened = open.opened().into_iter();
+                    opened.for_each(|opened| self.claims.learn(opened));
                     staff = Some(open);
                 }
                 Err(why) => self.results.no_worker = Some(why),
@@ -215,12 +229,21 @@ impl Supervisor<'_, '_> {
                         other => {
                             ended.insert(case.id);
                             let before = sums.remove(&case.id);
-                            match before {
-                                Some((case, sum)) if sum.outcome.corruption().is_some() => {
+                            match (before, other) {
+                                (Some((case, sum)), _) if sum.outcome.corruption().is_some() => {
                                     let record = self.record(case, sum.outcome.clone(), Some(sum));
                                     self.push(record);
                                 }
-                                _ => self.rerun(vec![(case, other)], None, phase.place, false),
+                                // Under load there is no second look without it.
+                                (_, Some(answer)) if case.load.is_some() => {
+                                    self.remember(&case, &answer);
+                                    let record =
+                                        self.record(case, answer.outcome.clone(), Some(answer));
+                                    self.push(record);
+                                }
+                                (_, other) => {
+                                    self.rerun(vec![(case, other)], None, phase.place, false)
+                                }
                             }
                         }
                     }
@@ -250,10 +273,25 @@ impl Supervisor<'_, '_> {
     fn timed<T>(&mut self, name: &str, work: impl FnOnce(&mut Self) -> T) -> T {
         let started = Instant::now();
         let result = work(self);
-        self.results
-            .timings_ms
-            .push((name.to_string(), started.elapsed().as_secs_f64() * 1e3));
+        self.spent(name, started.elapsed());
         result
+    }
+
+    /// Adds to the time of `name`; what happens several times is one row.
+    fn spent(&mut self, name: &str, took: Duration) {
+        let took = took.as_secs_f64() * 1e3;
+        let rows = &mut self.results.timings_ms;
+        match rows.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += took,
+            None => rows.push((name.to_string(), took)),
+        }
+    }
+
+    /// Opens workers of a place.
+    fn start(&mut self, place: Place) -> Result<Staff, String> {
+        self.timed(&format!("start of workers, {}", place.words()), |s| {
+            s.pool.open(place)
+        })
     }
 
     fn phase(&mut self, name: &str, cases: usize) {
@@ -313,11 +351,18 @@ impl Supervisor<'_, '_> {
         if place == Place::Off {
             return None;
         }
+        // Both kernels store into the other's memory.
+        if resident::by_id(&case.mechanism).is_some() {
+            let both = [pair, pair.reversed()];
+            return both
+                .into_iter()
+                .find_map(|pair| self.claims.hinders(pair, place));
+        }
         let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
             Some(Side::Destination) => pair.reversed(),
             _ => pair,
         };
-        self.claims.hinders(accessor)
+        self.claims.hinders(accessor, place)
     }
 
     /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
@@ -327,8 +372,10 @@ impl Supervisor<'_, '_> {
         failed
             .filter(|(p, _)| *p == pair || *p == pair.reversed())
             .filter_map(|(p, id)| {
-                let mechanism = mechanism::by_id(id)?;
-                (mechanism.place() != Place::Off).then_some((mechanism.rung(), *p, id))
+                let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
+                let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
+                let (rung, place) = known.or(exchange)?;
+                (place != Place::Off).then_some((rung, *p, id))
             })
             .min()
             .map(|(rung, p, id)| format!("rung {rung}: {id} failed on {p}"))
@@ -358,7 +405,7 @@ impl Supervisor<'_, '_> {
             return Vec::new();
         }
         if staff.is_none() {
-            match self.timed("start of further workers", |s| s.pool.open(place)) {
+            match self.start(place) {
                 Ok(open) => *staff = Some(open),
                 Err(why) => {
                     cases.into_iter().for_each(|case| {
@@ -385,6 +432,7 @@ impl Supervisor<'_, '_> {
 
     /// Runs a round in `staff`, and again alone whatever was not right.
     pub(super) fn round(&mut self, staff: &mut Option<Staff>, round: &Round, place: Place) {
+        let started = Instant::now();
         let mut suspects = Vec::new();
         for (case, answer) in self.first_look(staff, round, place, 0) {
             match answer {
@@ -396,7 +444,10 @@ impl Supervisor<'_, '_> {
                 // these pairs was right alone.
                 Some(mut answer) if case.load.is_some() => {
                     answer.notes.push("under load".to_string());
-                    self.remember(&case, &answer);
+                    // Wrong under load is not wrong alone, which is what later cases of the pair are told by.
+                    if answer.outcome.corruption().is_none() {
+                        self.remember(&case, &answer);
+                    }
                     let mut record = self.record(case, answer.outcome.clone(), Some(answer));
                     record.alone = false;
                     self.push(record);
@@ -404,9 +455,19 @@ impl Supervisor<'_, '_> {
                 shared => suspects.push((case, shared)),
             }
         }
-        let alone_already = suspects.len() == 1 && round.cases.len() == 1;
+        // An exchange is both directions of its pair: with no other pair beside it, it was alone.
+        let one_exchange = round.cases.iter().all(|case| {
+            let pair = case.subject.pair().filter(|_| case.rung == Rung::Resident);
+            let first = round.cases.first().and_then(|case| case.subject.pair());
+            pair.is_some() && (pair == first || pair.map(OrderedPair::reversed) == first)
+        });
+        let alone_already = one_exchange || suspects.len() == 1 && round.cases.len() == 1;
         let ended = self.lost.take();
         self.rerun(suspects, ended.as_deref(), place, alone_already);
+        if let Some(case) = round.cases.first() {
+            let share = self.shares.entry(case.mechanism.clone()).or_default();
+            *share += started.elapsed();
+        }
     }
 
     /// Sends cases and collects answers. A worker that must not be used again is gone afterwards; the text says why.
@@ -419,6 +480,11 @@ impl Supervisor<'_, '_> {
         let Some(open) = staff else {
             return (BTreeMap::new(), None);
         };
+        let began = Instant::now();
+        if open.complete(&mut self.pool, cases, look) {
+            let name = format!("start of workers, {}", Place::Ranks.words());
+            self.spent(&name, began.elapsed());
+        }
         let deadline = Instant::now() + self.pool.limit(cases);
         let (answers, ended) = open.run(cases, look, deadline);
         if ended.is_some()
@@ -552,70 +618,6 @@ impl Supervisor<'_, '_> {
             open.kill();
         }
     }
-
-    /// With one GPU: memory shared by CUDA IPC between two processes on it.
-    fn ipc(&mut self, staff: &mut Option<Staff>) {
-        let Some(case) = self.plan.ipc.clone() else {
-            return;
-        };
-        if let Some(outcome) = self.settled(&case, Place::Off) {
-            let record = self.record(case, outcome, None);
-            self.push(record);
-            return;
-        }
-        let outcome = self.ipc_answer(staff, &case);
-        let record = match outcome {
-            Ok(answer) => self.record(case, answer.outcome.clone(), Some(answer)),
-            Err(why) => self.record(case, Outcome::NotRun { reason: why }, None),
-        };
-        self.push(record);
-    }
-
-    fn ipc_answer(&mut self, staff: &mut Option<Staff>, case: &Case) -> Result<Answer, String> {
-        let limit = self.pool.limit(std::slice::from_ref(case));
-        let owner = staff
-            .as_mut()
-            .and_then(Staff::solo)
-            .ok_or("no worker is open")?;
-        let gpu = *self.plan.gpus.first().ok_or("no GPU was chosen")?;
-        let handle = match owner.ask(
-            &Request::IpcOwn {
-                gpu,
-                bytes: case.bytes,
-            },
-            limit,
-        ) {
-            Ok(Reply::Exported { handle }) => handle,
-            Ok(Reply::Failed { message, .. }) => {
-                return Err(format!("memory could not be exported: {message}"));
-            }
-            Ok(other) => return Err(format!("a worker answered out of turn: {other:?}")),
-            Err(error) => return Err(error.to_string()),
-        };
-        let mut visitor = self.pool.open_solo(false)?;
-        let visited = visitor.ask(
-            &Request::IpcVisit {
-                case: case.clone(),
-                handle,
-            },
-            limit,
-        );
-        // The visitor has closed the handle when it answers: the owner may free after.
-        visitor.end();
-        let visited = match visited {
-            Ok(Reply::Answer(answer)) => answer,
-            Ok(other) => return Err(format!("a worker answered out of turn: {other:?}")),
-            Err(error) => return Err(error.to_string()),
-        };
-        if !visited.outcome.is_intact() {
-            return Ok(visited);
-        }
-        match owner.ask(&Request::IpcJudge { case: case.clone() }, limit) {
-            Ok(Reply::Answer(answer)) => Ok(answer),
-            Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
-            Err(error) => Err(error.to_string()),
-        }
-    }
 }
 
 /// Two answers to the same question, one after the other, as one.
@@ -651,5 +653,6 @@ pub fn mechanism_ids() -> Vec<&'static str> {
         .iter()
         .map(|(id, _)| *id)
         .chain(mechanism::ROSTER.iter().map(|m| m.id()))
+        .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
         .collect()
 }

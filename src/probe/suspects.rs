@@ -3,7 +3,7 @@
 
 use super::{
     mechanism::{self, Place},
-    pool::Look,
+    pool::{Look, Staff},
     supervisor::Supervisor,
     wire::Answer,
 };
@@ -22,28 +22,46 @@ use std::{
 };
 
 impl Supervisor<'_, '_> {
-    /// After a hang: a GPU that stays busy with no process is wedged, and later results on it are worthless.
+    /// After a hang: a GPU that stays busy with no process, or that NVML no longer answers for, is wedged, and later results
+    /// on it are worthless.
     pub(super) fn look_for_wedge(&mut self, case: &Case) {
-        let busy = |observation: &Observation, gpu: u32| {
+        let touched: Vec<u32> = self
+            .plan
+            .gpus
+            .iter()
+            .copied()
+            .filter(|gpu| case.subject.touches(GpuIndex(*gpu)))
+            .collect();
+        let answered = |observation: &Observation, gpu: u32| {
             let gpu = observation.gpus.get(gpu as usize);
-            gpu.is_some_and(|g| {
+            gpu.is_some_and(|g| g.utilization_percent.known().is_some())
+        };
+        let before = self.results.observations.first();
+        let answered_before: BTreeSet<u32> = touched
+            .iter()
+            .copied()
+            .filter(|gpu| before.is_some_and(|before| answered(before, *gpu)))
+            .collect();
+        let busy = |observation: &Observation, gpu: u32| {
+            let seen = observation.gpus.get(gpu as usize);
+            let busy = seen.is_some_and(|g| {
                 g.utilization_percent.known().is_some_and(|u| *u >= 95)
                     && g.foreign_processes.known().is_some_and(Vec::is_empty)
-            })
+            });
+            busy || answered_before.contains(&gpu) && !answered(observation, gpu)
         };
         let mut seen: Option<BTreeSet<u32>> = None;
         for _ in 0..3 {
             // NVML's utilisation covers up to the last second.
             std::thread::sleep(Duration::from_millis(600));
             let Some(observation) = (self.hooks.observe)("after a hang", &self.pool.pids) else {
+                // It answered before the hang and does not now: as bad a sign as any.
+                if !process::interrupted() {
+                    self.pool.quarantined.extend(answered_before);
+                }
                 return;
             };
-            let touched = self
-                .plan
-                .gpus
-                .iter()
-                .copied()
-                .filter(|gpu| case.subject.touches(GpuIndex(*gpu)));
+            let touched = touched.iter().copied();
             let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
             seen = Some(seen.map_or(now.clone(), |seen| {
                 seen.intersection(&now).copied().collect()
@@ -182,6 +200,14 @@ impl Supervisor<'_, '_> {
                         );
                         is_alone = false;
                     }
+                    // Neither driver nor kernel send this for what a GPU did: the operator or a memory limit has. What ran again
+                    // alone is whole.
+                    None if ended.is_some_and(|how| how.starts_with("signal 9 ")) => {
+                        alone.notes.push(
+                            "run alone, after its worker was killed from outside (SIGKILL)"
+                                .to_string(),
+                        );
+                    }
                     None if !alone_already && culprits.is_empty() => {
                         let how = ended.unwrap_or("no answer").to_string();
                         alone.outcome = Outcome::Died { how };
@@ -221,9 +247,12 @@ impl Supervisor<'_, '_> {
             }
             Outcome::TimedOut { .. } => {
                 self.stopped.insert(key);
+                // Our own idle workers go first: a GPU that is busy then is so with no process.
+                let idle = std::mem::take(&mut self.alone);
+                idle.into_values().for_each(Staff::end);
                 self.look_for_wedge(case);
             }
-            Outcome::Faulted { .. } | Outcome::Died { .. } => {
+            Outcome::Faulted { .. } | Outcome::Died { .. } | Outcome::Never { .. } => {
                 self.stopped.insert(key);
             }
             _ => {}

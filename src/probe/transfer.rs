@@ -2,7 +2,8 @@
 
 use super::{
     examine::{self, Found, Keys, Target, Views},
-    mechanism::{self, Mechanism, Side, StartError, Transfer},
+    loaded::BURST,
+    mechanism::{self, Mechanism, Memory, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
 };
@@ -13,7 +14,7 @@ use crate::{
         measurement::{Measurement, Unit},
         pair::{GpuIndex, OrderedPair},
     },
-    words::{self, Key, Role, UNIT},
+    words::{self, UNIT},
 };
 use std::time::{Duration, Instant};
 
@@ -48,19 +49,8 @@ impl Setting<'_> {
     }
 
     fn keys(&self, pair: OrderedPair, mechanism: u8, attempt: u32) -> Keys {
-        let key = |role| Key {
-            run: self.run,
-            source: pair.source.0 as u8,
-            destination: pair.destination.0 as u8,
-            mechanism,
-            attempt: u16::from(self.generation) << 8 | (attempt as u16 & 0xff),
-            role,
-        };
-        Keys {
-            payload: key(Role::Payload),
-            poison: key(Role::Poison),
-            guard: key(Role::Guard),
-        }
+        let ends = (pair.source.0 as u8, pair.destination.0 as u8);
+        Keys::of(self.run, self.generation, ends, mechanism, attempt)
     }
 }
 
@@ -73,6 +63,8 @@ struct Lane<'a> {
     destination: &'a Seat,
     from: Region,
     target: Target,
+    /// Of the attempt under way.
+    keys: Keys,
     limit: Duration,
     started: Instant,
     ran: u32,
@@ -99,16 +91,30 @@ impl<'a> Lane<'a> {
         ) else {
             return Err(not_run("a GPU of the pair is not open in this worker"));
         };
-        let executing = if mechanism.side() == Side::Source {
-            source
-        } else {
-            destination
+        let (executing, other) = match mechanism.side() {
+            Side::Source => (source, destination),
+            Side::Destination | Side::Host => (destination, source),
         };
-        if let (true, Some(why)) = (mechanism.needs_kernels(), executing.no_kernels()) {
+        let without = match mechanism.side() {
+            Side::Host => executing.no_kernels().or(other.no_kernels()),
+            _ => executing.no_kernels(),
+        };
+        if let (true, Some(why)) = (mechanism.needs_kernels(), without) {
             return Err(why.outcome());
         }
+        if mechanism.memory() == Memory::Pool {
+            other.granted(executing.gpu)?;
+        }
+        if mechanism.needs_atomics() && !executing.context.advertises_atomics(&other.context) {
+            let reason = format!(
+                "the driver advertises no native atomics of GPU{} on memory of GPU{}",
+                executing.gpu, other.gpu
+            );
+            return Err(Outcome::NotApplicable { reason });
+        }
         let from = source.source.region().part(case.offset, case.bytes);
-        let target = Target::of(destination, case.offset, case.bytes);
+        let room = destination.destination.region();
+        let target = Target::of(room, destination.guard(), case.offset, case.bytes);
         let (Some(from), Some(target)) = (from, target) else {
             return Err(not_run("the case does not fit the worker's buffers"));
         };
@@ -120,6 +126,7 @@ impl<'a> Lane<'a> {
             destination,
             from,
             target,
+            keys: setting.keys(pair, mechanism::number(&case.mechanism), 0),
             limit: limit(case.bytes, setting.factor),
             started: Instant::now(),
             ran: 0,
@@ -131,39 +138,61 @@ impl<'a> Lane<'a> {
     }
 
     fn transfer(&self) -> Transfer<'a> {
+        let (executing, other) = match self.mechanism.side() {
+            Side::Source => (self.source, self.destination),
+            Side::Destination | Side::Host => (self.destination, self.source),
+        };
         Transfer {
-            source: self.source,
-            destination: self.destination,
+            executing,
+            other: Some(other),
             from: self.from,
             to: self.target.to,
+            first: self.target.first,
+            keys: self.keys,
         }
     }
 
+    /// Words of an attempt that no earlier one had.
+    fn begin(&mut self, setting: &Setting) {
+        let number = mechanism::number(&self.case.mechanism);
+        let attempt = self.destination.next_attempt(self.pair.source.0, number);
+        self.keys = setting.keys(self.pair, number, attempt);
+    }
+
     fn live(&self, attempt: u32) -> bool {
-        self.ended.is_none() && attempt <= self.case.attempts
+        // A flow under load goes on for as long as the others do.
+        self.ended.is_none() && (attempt <= self.case.attempts || self.case.load.is_some())
+    }
+
+    /// Queues the transfer: once, or under load several times back to back between two events.
+    fn start(&self) -> Result<(), SeatError> {
+        let transfer = self.transfer();
+        if self.case.load.is_none() {
+            return Ok(self.mechanism.start(&transfer)?);
+        }
+        let seat = transfer.executing;
+        seat.stream.record(&seat.filled)?;
+        for _ in 0..BURST {
+            self.mechanism.start(&transfer)?;
+        }
+        Ok(seat.stream.record(&seat.emptied)?)
+    }
+
+    /// Keeps the rate of the burst that has just ended.
+    fn take_rate(&mut self) -> Result<(), SeatError> {
+        let seat = self.transfer().executing;
+        if let (Some(rate), true) = (&mut self.rate, self.case.load.is_some()) {
+            let ms = seat.filled.elapsed_ms(&seat.emptied)?;
+            let bytes = self.case.bytes as f64 * f64::from(BURST);
+            rate.samples.push(bytes / 1e6 / ms.max(1e-6));
+        }
+        Ok(())
     }
 
     /// Ends the case by an error of `stage`. A hang counts as this case's own only while its transfer was under way.
     fn fail(&mut self, error: SeatError, transferring: bool) {
         self.retire = true;
-        self.ended = Some(match error {
-            SeatError::Wait(WaitError::TimedOut(after)) if transferring => Outcome::TimedOut {
-                after_ms: after.as_millis() as u64,
-            },
-            SeatError::Wait(WaitError::TimedOut(_)) => Outcome::NotRun {
-                reason: "its GPUs did not answer before or after the transfer".to_string(),
-            },
-            SeatError::Wait(WaitError::Driver(error))
-            | SeatError::Start(StartError::Driver(error)) => Outcome::Faulted {
-                api: error.api.to_string(),
-                code: error.code,
-                name: error.name,
-            },
-            SeatError::Start(StartError::CannotRun(reason)) => Outcome::NotRun { reason },
-            SeatError::Layout => Outcome::NotRun {
-                reason: error.to_string(),
-            },
-        });
+        self.ended = Some(failure(error, transferring));
     }
 
     fn answer(self, peer_access: bool) -> Answer {
@@ -179,11 +208,7 @@ impl<'a> Lane<'a> {
         Answer {
             id: self.case.id,
             outcome,
-            peer_access: if peer_access {
-                PeerAccess::Both
-            } else {
-                PeerAccess::Off
-            },
+            peer_access: self.mechanism.memory().peer_access(peer_access),
             executor: self.mechanism.executor(self.pair),
             attempts_ran: self.ran,
             rate: self.rate,
@@ -194,27 +219,36 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// What an error makes of the case in whose step it came.
+pub(super) fn failure(error: SeatError, transferring: bool) -> Outcome {
+    match error {
+        SeatError::Wait(WaitError::TimedOut(after)) if transferring => Outcome::TimedOut {
+            after_ms: after.as_millis() as u64,
+        },
+        SeatError::Wait(WaitError::TimedOut(_)) => Outcome::NotRun {
+            reason: "its GPUs did not answer before or after the transfer".to_string(),
+        },
+        SeatError::Wait(WaitError::Driver(error)) | SeatError::Start(StartError::Driver(error)) => {
+            Outcome::Faulted {
+                api: error.api.to_string(),
+                code: error.code,
+                name: error.name,
+            }
+        }
+        SeatError::Start(StartError::CannotRun(reason)) => Outcome::NotRun { reason },
+        SeatError::Layout => Outcome::NotRun {
+            reason: error.to_string(),
+        },
+    }
+}
+
 /// Runs `cases` side by side and answers each.
 pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
     let mut lanes = Vec::new();
     for case in cases {
         match Lane::open(setting, case) {
             Ok(lane) => lanes.push(lane),
-            Err(outcome) => emit(Answer {
-                id: case.id,
-                outcome,
-                peer_access: if setting.peer_access {
-                    PeerAccess::Both
-                } else {
-                    PeerAccess::Off
-                },
-                executor: String::new(),
-                attempts_ran: 0,
-                rate: None,
-                took_ms: 0.0,
-                notes: Vec::new(),
-                retire: false,
-            }),
+            Err(outcome) => emit(unopened(case, outcome, setting.peer_access)),
         }
     }
     let most = lanes
@@ -236,11 +270,61 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
     }
 }
 
+/// The answer to a case that could not be begun.
+pub(super) fn unopened(case: &Case, outcome: Outcome, peer_access: bool) -> Answer {
+    Answer {
+        id: case.id,
+        outcome,
+        peer_access: match peer_access {
+            true => PeerAccess::Both,
+            false => PeerAccess::Off,
+        },
+        executor: String::new(),
+        attempts_ran: 0,
+        rate: None,
+        took_ms: 0.0,
+        notes: Vec::new(),
+        retire: false,
+    }
+}
+
+/// One flow of several at once: attempt after attempt for as long as `more` says, which is told how many were judged and
+/// whether there will be another. `method` says how its rate is to be read.
+pub(super) fn flow(
+    setting: &Setting,
+    case: &Case,
+    method: &str,
+    mut more: impl FnMut(u32, bool) -> bool,
+) -> Answer {
+    let mut lane = match Lane::open(setting, case) {
+        Ok(lane) => lane,
+        Err(outcome) => {
+            more(0, true);
+            return unopened(case, outcome, setting.peer_access);
+        }
+    };
+    lane.rate = Some(Measurement {
+        samples: Vec::new(),
+        unit: Unit::GbPerS,
+        warmup: 0,
+        method: method.to_string(),
+        caveats: Vec::new(),
+    });
+    let mut attempt = 0;
+    while more(attempt, lane.ended.is_some()) {
+        attempt += 1;
+        step(setting, std::slice::from_mut(&mut lane), attempt);
+    }
+    lane.rate = lane.rate.filter(|rate| !rate.samples.is_empty());
+    lane.answer(setting.peer_access)
+}
+
 /// One attempt of all live lanes.
 fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     // Owners poison, sources fill; then all of them must be done before the first byte crosses.
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        lane.begin(setting);
+        let keys = lane.keys;
         let prepared = lane
             .target
             .poison(lane.destination, keys, lane.limit)
@@ -266,13 +350,17 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.mechanism.start(&lane.transfer()) {
-            lane.fail(error.into(), true);
+        if let Err(error) = lane.start() {
+            lane.fail(error, true);
         }
     }
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        if let Err(error) = lane.mechanism.stream(&lane.transfer()).wait(lane.limit) {
-            lane.fail(error.into(), true);
+        let waited = lane.transfer().executing.stream.wait(lane.limit);
+        if let Err(error) = waited
+            .map_err(SeatError::from)
+            .and_then(|()| lane.take_rate())
+        {
+            lane.fail(error, true);
         }
     }
     // A GPU whose stream hangs answers nobody: do not spend a limit on each of its other lanes.
@@ -295,8 +383,7 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
         let Some(lane) = lanes.get_mut(at).filter(|lane| lane.live(attempt)) else {
             continue;
         };
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
-        match look(setting, lane, keys) {
+        match look(setting, lane) {
             Ok(None) => lane.ran += 1,
             Ok(Some(mut corruption)) => {
                 lane.ran += 1;
@@ -314,39 +401,31 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The owner looks; when it is wrong, everybody else is asked.
-fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>, SeatError> {
+fn look(setting: &Setting, lane: &Lane) -> Result<Option<Corruption>, SeatError> {
+    let keys = lane.keys;
     let found = Found::look(lane.destination, lane.target, keys, lane.limit)?;
     if found.is_right() {
         return Ok(None);
     }
     let census = examine::census(lane.destination, lane.target, keys, lane.limit)?;
     let mut views = Views::default();
-    let executing = if lane.mechanism.side() == Side::Source {
-        lane.source
-    } else {
-        lane.destination
-    };
-    if let Some(scratch) = executing
-        .scratch
-        .region()
-        .part(lane.case.offset, lane.case.bytes)
-        && lane.mechanism.view(&lane.transfer(), scratch)?
-    {
-        executing.stream.wait(lane.limit)?;
-        let view = executing.verify(scratch, lane.target.first, keys.payload, lane.limit)?;
-        views.accessor_sees_right = Some(view.wrong == 0);
-        let offset = examine::first_wrong(&census);
-        let bytes = (64 << 10).min(scratch.bytes() - offset.min(scratch.bytes()));
-        if let Some(part) = scratch.part(offset, bytes) {
-            views.accessor_bytes = Some(executing.read_back(part, bytes, lane.limit)?);
-        }
+    let own = accessor_view(
+        (lane.mechanism, &lane.transfer()),
+        lane.case,
+        keys,
+        examine::first_wrong(&census),
+        lane.limit,
+    )?;
+    if let Some((right, bytes)) = own {
+        views.accessor_sees_right = Some(right);
+        views.accessor_bytes = Some(bytes);
     }
     let source = lane
         .source
         .verify(lane.from, lane.target.first, keys.payload, lane.limit)?;
     views.source_intact = Some(source.wrong == 0);
     if setting.search {
-        views.found_in = search_others(setting, lane, keys)?;
+        views.found_in = search_others(setting, lane)?;
     }
     let corruption = examine::conclude(
         lane.destination,
@@ -358,10 +437,35 @@ fn look(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<Corruption>
     Ok(Some(corruption))
 }
 
+/// The accessor's own view of a target, by the engine that wrote: whether it is right, and its bytes from `offset` on.
+/// `None` where the mechanism has no such view.
+pub(super) fn accessor_view(
+    (mechanism, transfer): (&dyn Mechanism, &Transfer),
+    case: &Case,
+    keys: Keys,
+    offset: u64,
+    limit: Duration,
+) -> Result<Option<(bool, Vec<u8>)>, SeatError> {
+    let seat = transfer.executing;
+    let scratch = seat.scratch.region().part(case.offset, case.bytes);
+    let scratch = scratch.ok_or(SeatError::Layout)?;
+    if !mechanism.view(transfer, scratch)? {
+        return Ok(None);
+    }
+    seat.stream.wait(limit)?;
+    let view = seat.verify(scratch, case.offset / UNIT, keys.payload, limit)?;
+    let bytes = examine::SAMPLE_BYTES.min(scratch.bytes() - offset.min(scratch.bytes()));
+    let seen = match scratch.part(offset, bytes) {
+        Some(part) => seat.read_back(part, bytes, limit)?,
+        None => Vec::new(),
+    };
+    Ok(Some((view.wrong == 0, seen)))
+}
+
 /// Writes guard words over the destination buffers of the other GPUs, so that lost words stand out there.
 fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
-        let keys = setting.keys(lane.pair, mechanism::number(&lane.case.mechanism), attempt);
+        let keys = lane.keys;
         for seat in others(setting, lane) {
             let whole = seat.destination.region();
             let limit = limit(whole.bytes(), setting.factor);
@@ -377,41 +481,41 @@ fn poison_others(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
 }
 
 /// The GPU whose destination buffer holds words of this transfer, if one does, wherever in it they lie.
-fn search_others(setting: &Setting, lane: &Lane, keys: Keys) -> Result<Option<u32>, SeatError> {
+fn search_others(setting: &Setting, lane: &Lane) -> Result<Option<u32>, SeatError> {
     for seat in others(setting, lane) {
         let whole = seat.destination.region();
         let limit = limit(whole.bytes(), setting.factor);
-        let changed = seat.verify(whole, 0, keys.guard, limit)?;
-        if changed.wrong == 0 {
-            continue;
-        }
-        let census = seat.classify(whole, 0, (keys.payload, keys.guard), limit)?;
-        if census.counts.equal + census.counts.displaced > 0
-            || holds_short(seat, lane, keys, changed.first, limit)?
-        {
+        if holds_words(seat, whole, lane.case, lane.keys, limit)? {
             return Ok(Some(seat.gpu));
         }
     }
     Ok(None)
 }
 
-/// Whether unit `unit` of a buffer contains a transfer that is shorter than a unit and therefore names nothing.
-fn holds_short(
+/// Whether a buffer that was filled with guard words holds words of a transfer, wherever in it they lie.
+pub(super) fn holds_words(
     seat: &Seat,
-    lane: &Lane,
+    whole: Region,
+    case: &Case,
     keys: Keys,
-    unit: u64,
     limit: Duration,
 ) -> Result<bool, SeatError> {
-    let bytes = lane.case.bytes;
-    if bytes >= UNIT {
+    let changed = seat.verify(whole, 0, keys.guard, limit)?;
+    if changed.wrong == 0 {
         return Ok(false);
     }
-    let Some(part) = seat.destination.region().part(unit * UNIT, UNIT) else {
+    let census = seat.classify(whole, 0, (keys.payload, keys.guard), limit)?;
+    if census.counts.equal + census.counts.displaced > 0 {
+        return Ok(true);
+    }
+    // A transfer without a whole unit names nothing.
+    let part = whole.part(changed.first * UNIT, 2 * UNIT);
+    let Some(part) = part.filter(|_| case.bytes < 2 * UNIT) else {
         return Ok(false);
     };
-    let seen = seat.read_back(part, UNIT, limit)?;
-    let sent = words::stream(keys.payload.pack(), lane.target.first, bytes as usize);
+    let seen = seat.read_back(part, 2 * UNIT, limit)?;
+    let (first, skew) = (case.offset / UNIT, case.offset % UNIT);
+    let sent = words::part(keys.payload.pack(), first, skew, case.bytes as usize);
     Ok(seen.windows(sent.len()).any(|window| window == sent))
 }
 
@@ -429,43 +533,47 @@ fn time(setting: &Setting, lane: &mut Lane) -> Result<(), SeatError> {
     if !lane.mechanism.timed() {
         return Ok(());
     }
-    let transfer = lane.transfer();
-    let stream = lane.mechanism.stream(&transfer);
-    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
-    let keys = setting.keys(
-        lane.pair,
-        mechanism::number(&lane.case.mechanism),
-        lane.case.attempts + 1,
-    );
+    lane.begin(setting);
+    let keys = lane.keys;
     lane.target.poison(lane.destination, keys, lane.limit)?;
     lane.source
         .fill(lane.from, lane.target.first, keys.payload, lane.limit)?;
     lane.source.stream.wait(lane.limit)?;
     lane.destination.stream.wait(lane.limit)?;
-    let mut samples = Vec::new();
-    for round in 0..WARMUP + super::plan::RATE_SAMPLES {
-        stream.record(&start)?;
-        lane.mechanism.start(&transfer)?;
-        stream.record(&end)?;
-        stream.wait(lane.limit)?;
-        if round >= WARMUP {
-            let ms = start.elapsed_ms(&end)?;
-            // 1e9 bytes per second is 1e6 bytes per millisecond.
-            samples.push(lane.case.bytes as f64 / 1e6 / ms.max(1e-6));
-        }
-    }
-    let method = "events on a non-blocking stream, one flow alone".to_string();
-    lane.rate = Some(Measurement {
-        samples,
-        unit: Unit::GbPerS,
-        warmup: WARMUP,
-        method,
-        caveats: Vec::new(),
-    });
-    if let Some(mut corruption) = look(setting, lane, keys)? {
+    lane.rate = Some(rate(lane.mechanism, &lane.transfer(), lane.limit)?);
+    if let Some(mut corruption) = look(setting, lane)? {
         corruption.attempt = lane.case.attempts + 1;
         lane.corruption.get_or_insert(corruption);
     }
     lane.ran += 1;
     Ok(())
+}
+
+/// Times a transfer over and over on the executing seat's stream.
+pub(super) fn rate(
+    mechanism: &dyn Mechanism,
+    transfer: &Transfer,
+    limit: Duration,
+) -> Result<Measurement, SeatError> {
+    let stream = &transfer.executing.stream;
+    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    let mut samples = Vec::new();
+    for round in 0..WARMUP + super::plan::RATE_SAMPLES {
+        stream.record(&start)?;
+        mechanism.start(transfer)?;
+        stream.record(&end)?;
+        stream.wait(limit)?;
+        if round >= WARMUP {
+            let ms = start.elapsed_ms(&end)?;
+            // 1e9 bytes per second is 1e6 bytes per millisecond.
+            samples.push(transfer.from.bytes() as f64 / 1e6 / ms.max(1e-6));
+        }
+    }
+    Ok(Measurement {
+        samples,
+        unit: Unit::GbPerS,
+        warmup: WARMUP,
+        method: "events on a non-blocking stream, one flow alone".to_string(),
+        caveats: Vec::new(),
+    })
 }

@@ -1,7 +1,8 @@
 //! Messages between the supervisor and its workers: one JSON document a line.
 
+use super::examine::Views;
 use crate::model::{
-    case::{Case, Outcome, PeerAccess},
+    case::{Case, Corruption, Outcome, PeerAccess},
     finding::Severity,
     measurement::Measurement,
     pair::OrderedPair,
@@ -44,25 +45,6 @@ pub enum Request {
         /// Samples per row.
         samples: u32,
     },
-    /// Same-GPU IPC: allocate, fill, export. Answered by `Exported`.
-    IpcOwn {
-        /// GPU index.
-        gpu: u32,
-        /// Bytes, a multiple of 2 MiB.
-        bytes: u64,
-    },
-    /// Open the handle, check what is there, write an answer. Answered by `Answer` with the case's id.
-    IpcVisit {
-        /// The case.
-        case: Case,
-        /// The handle's 64 bytes.
-        handle: Vec<u8>,
-    },
-    /// Check what the visitor wrote. Answered by `Answer` with the case's id.
-    IpcJudge {
-        /// The case.
-        case: Case,
-    },
 }
 
 /// How a worker opens its GPUs.
@@ -76,6 +58,8 @@ pub struct Open {
     pub generation: u8,
     /// Enable peer access between all pairs (true), or never (false).
     pub peer_access: bool,
+    /// Buffers in stream-ordered pools that every peer with advertised access is granted access to.
+    pub pooled: bool,
     /// Buffers of each GPU.
     pub layout: Layout,
 }
@@ -112,11 +96,6 @@ pub enum Reply {
     Planted(Selftest),
     /// Result of a benchmark.
     Measured(Vec<BenchRow>),
-    /// An IPC handle.
-    Exported {
-        /// 64 bytes.
-        handle: Vec<u8>,
-    },
 }
 
 /// What a worker found when it opened its GPUs.
@@ -183,4 +162,131 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Whether the worker is not to be trusted any more.
     pub retire: bool,
+}
+
+/// A question to a rank: a worker with one GPU of its own, whose memory others open and who opens that of others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankRequest {
+    /// First message. Answered by `Opened` or `Failed`.
+    Open(RankOpen),
+    /// One step of several cases: whatever can be queued is queued first, then all of it is waited for. Answered by `Done`
+    /// with one result per job, in order.
+    Step(Vec<Job>),
+}
+
+/// How a rank opens its GPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RankOpen {
+    /// All chosen GPUs, which it must see, as engines' ranks do.
+    pub gpus: Vec<(u32, PciAddress)>,
+    /// Its own.
+    pub gpu: u32,
+    /// Second of two ranks on one GPU: the destination.
+    pub second: bool,
+    /// Run nonce, 24 bits.
+    pub run: u32,
+    /// Generation, the same for all ranks that work together.
+    pub generation: u8,
+    /// Its buffers, whole blocks of what CUDA shares between processes: the bands of the layout only fill up the last block.
+    pub layout: Layout,
+    /// Guard band before and after a target, bytes.
+    pub guard: u64,
+}
+
+/// One rank's part in one step of a case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// The case.
+    pub case: Case,
+    /// Number of the attempt, as words carry it.
+    pub attempt: u32,
+    /// Pass of a soak, 0 outside one.
+    pub pass: u16,
+    /// What to do.
+    pub task: Task,
+}
+
+/// What a rank does in a step. The owner of the destination poisons, looks and concludes; the source fills; the executing rank
+/// moves, through memory that the other end has exported.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Make the case's buffer reachable for the executing rank. `Exported`; a descriptor goes over the line beforehand.
+    Export,
+    /// Open it. `Done`.
+    Import(Shared),
+    /// Write poison and guards. `Done`.
+    Poison,
+    /// Write the payload. `Done`.
+    Fill,
+    /// Write guard words over this rank's destination buffers, as one that takes no part. `Done`.
+    Stain,
+    /// Move the bytes. `Done`.
+    Move,
+    /// Move them over and over against the clock. `Measured`.
+    Time,
+    /// Look at the target. `Right` or `Wrong`.
+    Look,
+    /// Read the target back by the engine that wrote it, its bytes from this offset on. `Seen`.
+    View {
+        /// Offset of the first wrong unit, bytes.
+        from: u64,
+    },
+    /// Verify the source again. `Holds`.
+    Reread,
+    /// Look for the case's words in the buffers that were stained. `Holds`.
+    Search,
+    /// Name what is wrong with the target of the last `Look`. `Concluded`.
+    Conclude(Views),
+    /// Close what was opened. `Done`.
+    Close,
+}
+
+/// Memory that another rank can open.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Shared {
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// Its handle; empty when a file descriptor is the handle.
+    pub handle: Vec<u8>,
+}
+
+/// An answer of a rank.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankReply {
+    /// Ready.
+    Opened(Opened),
+    /// Cannot start or go on: why, in one sentence.
+    Failed(String),
+    /// Results of a step, one per job.
+    Done(Vec<Done>),
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Done {
+    /// As asked.
+    Done,
+    /// Memory is ready to be opened.
+    Exported(Shared),
+    /// All as it should be.
+    Right,
+    /// Not so, from this offset on.
+    Wrong {
+        /// Offset of the first wrong unit, bytes.
+        from: u64,
+    },
+    /// The accessor's view: whether it is right, and bytes of it; nothing where the mechanism has no such view.
+    Seen(Option<(bool, Vec<u8>)>),
+    /// Whether the words are there.
+    Holds(bool),
+    /// The rate.
+    Measured(Measurement),
+    /// The evidence.
+    Concluded(Box<Corruption>),
+    /// The case ends with this.
+    Failed(Outcome),
 }

@@ -2,25 +2,25 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench,
+    alone, bench, loaded, resident,
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
-    wire::{Advertised, Answer, Open, Opened, OpenedGpu, Reply, Request},
+    wire::{Advertised, Answer, Layout, Open, Opened, OpenedGpu, Reply, Request},
 };
 use crate::{
-    ffi::driver::IpcHandle,
-    gpu::{Context, DeviceMemory, PinnedMemory, System, context::PeerChange},
+    gpu::{Context, Device, PinnedMemory, System, context::PeerChange},
     model::{
-        case::{Case, Subject},
+        case::{Case, Rung, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
+        pci::PciAddress,
     },
     words::Key,
 };
 use std::{
     io::{BufRead, Write},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,13 +30,47 @@ const NATIVE_ATOMICS: i32 = 3;
 /// Peers that a device may have enabled at once without NVSwitch (CUDA programming guide).
 const MOST_PEERS: usize = 8;
 
+/// The device at `pci`.
+pub(super) fn find(devices: &[Device], pci: PciAddress) -> Result<&Device, String> {
+    let found = devices.iter().find(|device| device.pci == pci);
+    found.ok_or_else(|| {
+        format!("CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)")
+    })
+}
+
+/// Opens one GPU with its buffers and kernels.
+pub(super) fn take_seat(
+    system: &System,
+    devices: &[Device],
+    (gpu, pci): (u32, PciAddress),
+    (layout, pooled): (Layout, bool),
+) -> Result<(OpenedGpu, Seat), String> {
+    let started = Instant::now();
+    let device = find(devices, pci)?;
+    let name = |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
+    let context = Context::new(system.driver(), device).map_err(name)?;
+    let seat = match pooled {
+        true => Seat::open_pooled(gpu, &context, layout),
+        false => Seat::open(gpu, &context, layout),
+    };
+    let seat = seat.map_err(name)?;
+    let opened = OpenedGpu {
+        gpu,
+        name: device.name.clone(),
+        compute_capability: device.compute_capability,
+        no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
+        took_ms: started.elapsed().as_secs_f64() * 1e3,
+    };
+    Ok((opened, seat))
+}
+
 /// An open worker.
 struct Worker {
     open: Open,
     system: System,
     seats: Vec<Seat>,
-    /// Memory exported to a visitor, kept until the judgement.
-    exported: Option<DeviceMemory>,
+    /// Seats of flows under load.
+    flows: Mutex<loaded::Flows>,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
     per_request: bool,
 }
@@ -88,31 +122,17 @@ impl Worker {
         let mut gpus = Vec::new();
         let mut seats = Vec::new();
         for (gpu, pci) in &open.gpus {
-            let started = Instant::now();
-            let Some(device) = devices.iter().find(|device| device.pci == *pci) else {
-                return Err(format!(
-                    "CUDA does not see the GPU at {pci} (hidden by CUDA_VISIBLE_DEVICES?)"
-                ));
-            };
-            let name =
-                |error: crate::ffi::driver::DriverError| format!("GPU{gpu} at {pci}: {error}");
-            let context = Context::new(system.driver(), device).map_err(name)?;
-            let seat = Seat::open(*gpu, &context, open.layout).map_err(name)?;
-            gpus.push(OpenedGpu {
-                gpu: *gpu,
-                name: device.name.clone(),
-                compute_capability: device.compute_capability,
-                no_kernels: seat.no_kernels().map(|why| why.reason.clone()),
-                took_ms: started.elapsed().as_secs_f64() * 1e3,
-            });
+            let (opened, seat) =
+                take_seat(&system, &devices, (*gpu, *pci), (open.layout, open.pooled))?;
+            gpus.push(opened);
             seats.push(seat);
         }
         let per_request = open.peer_access && seats.len() > MOST_PEERS + 1;
-        let worker = Worker {
+        let mut worker = Worker {
             open,
             system,
             seats,
-            exported: None,
+            flows: Mutex::default(),
             per_request,
         };
         let pairs: Vec<OrderedPair> = worker.pairs();
@@ -142,6 +162,9 @@ impl Worker {
                     "peer access {pair} is not provably off: {why} ({code})"
                 ));
             }
+        }
+        if worker.open.pooled {
+            worker.grant(&advertised);
         }
         let opened = Opened {
             authenticity: worker.system.authenticity(),
@@ -223,6 +246,22 @@ impl Worker {
         Ok(refused)
     }
 
+    /// Grants each pool to the GPUs that may reach it by what is advertised; what comes of it is kept by the seats.
+    fn grant(&mut self, advertised: &[(OrderedPair, Advertised)]) {
+        for (pair, _) in advertised.iter().filter(|(_, a)| a.can_access) {
+            let Some(accessor) = self.seat(pair.source).map(|seat| seat.context.clone()) else {
+                continue;
+            };
+            let owner = self
+                .seats
+                .iter_mut()
+                .find(|seat| seat.gpu == pair.destination.0);
+            if let Some(owner) = owner {
+                owner.grant(pair.source.0, &accessor);
+            }
+        }
+    }
+
     fn setting(&self, search: bool) -> Setting<'_> {
         Setting {
             seats: &self.seats,
@@ -273,53 +312,6 @@ impl Worker {
                 },
                 None => warn(format!("GPU{gpu} is not open")),
             },
-            Request::IpcOwn { gpu, bytes } => {
-                let owned = self
-                    .seat(GpuIndex(gpu))
-                    .map(|seat| alone::ipc_own(&self.setting(false), seat, bytes));
-                match owned {
-                    Some(Ok((memory, handle))) => {
-                        self.exported = Some(memory);
-                        reply(Reply::Exported {
-                            handle: handle.0.to_vec(),
-                        });
-                    }
-                    Some(Err(error)) => warn(error.to_string()),
-                    None => warn(format!("GPU{gpu} is not open")),
-                }
-            }
-            Request::IpcVisit { case, handle } => {
-                let handle = <[u8; 64]>::try_from(handle.as_slice()).map(IpcHandle);
-                match (self.single(&case), handle) {
-                    (Some(seat), Ok(handle)) => {
-                        reply(Reply::Answer(alone::ipc_visit(
-                            &self.setting(false),
-                            seat,
-                            &case,
-                            handle,
-                        )));
-                    }
-                    _ => warn("the IPC handle or its GPU is not usable".to_string()),
-                }
-            }
-            Request::IpcJudge { case } => match (self.single(&case), &self.exported) {
-                (Some(seat), Some(memory)) => {
-                    reply(Reply::Answer(alone::ipc_judge(
-                        &self.setting(false),
-                        seat,
-                        &case,
-                        memory,
-                    )));
-                }
-                _ => warn("nothing was exported".to_string()),
-            },
-        }
-    }
-
-    fn single(&self, case: &Case) -> Option<&Seat> {
-        match case.subject {
-            Subject::Gpu(gpu) => self.seat(gpu),
-            Subject::Pair(_) => None,
         }
     }
 
@@ -364,7 +356,21 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        transfer::run(setting, &pairs, emit);
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        let (flows, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.into_iter().partition(|case| case.load.is_some());
+        if !flows.is_empty() {
+            let mut open = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            loaded::run(setting, &mut open, &flows, emit);
+        }
+        if !waiting.is_empty() {
+            resident::run(setting, &waiting, emit);
+        }
+        if !pairs.is_empty() {
+            let pairs: Vec<Case> = pairs.into_iter().cloned().collect();
+            transfer::run(setting, &pairs, emit);
+        }
         if self.per_request {
             for pair in wanted {
                 if let (Some(source), Some(destination)) =

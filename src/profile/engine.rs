@@ -1,9 +1,8 @@
 //! What a serving engine does by itself: its all-reduce backends with their preconditions, its counting of drafts, its
 //! own allocation.
 
-use crate::model::{case::Rung, topology::FabricClass};
+use super::{Condition, Launch, Trap};
 use serde::Deserialize;
-use std::fmt;
 
 /// One engine: `profiles/engines/ID.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -13,22 +12,91 @@ pub struct EngineProfile {
     pub id: String,
     /// As people write it.
     pub name: String,
+    /// Other ids by which people ask for it.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// When the rules were read, YYYY-MM-DD.
     pub checked: String,
-    /// Flag that sets the tensor-parallel size.
-    pub tp_flag: String,
-    /// How the engine counts drafts.
-    pub speculation: Speculation,
-    /// How it sizes a workspace when nobody tells it.
-    pub allocation: AllocationRule,
+    /// An engine whose profile this one continues: what is not stated here is taken from there, backends, traps and
+    /// switches of the same id or name are replaced, others are added.
+    pub inherits: Option<String>,
+    /// Engines whose traps hold for this one too.
+    #[serde(default)]
+    pub traps_of: Vec<String>,
+    /// Whether a report carries first settings for it.
+    #[serde(default)]
+    pub in_reports: bool,
+    /// Flag that sets the tensor-parallel size; some engines take the visible devices.
+    pub tp_flag: Option<String>,
+    /// How the engine counts drafts; `None` = not read, and a number of drafts cannot be turned into rows.
+    pub speculation: Option<Speculation>,
+    /// How it sizes a workspace when nobody tells it; `None` = it has no such workspace.
+    pub allocation: Option<AllocationRule>,
+    /// How a launch of it looks, for `recommend --check`.
+    pub launch: Option<Launch>,
+    /// The file in which it keeps a verdict on peer access, if it has one.
+    pub p2p_cache: Option<P2pCacheFile>,
     /// What switches every peer path off, together. Half of the list leaves a path on.
+    #[serde(default)]
     pub peer_off: Vec<Switch>,
     /// Backends; tried in ascending `order`.
-    #[serde(rename = "backend")]
+    #[serde(default, rename = "backend")]
     pub backends: Vec<Backend>,
     /// Sentences that hold for every launch of this engine.
     #[serde(default)]
     pub caveats: Vec<String>,
+    /// What a program or operator does beside flags.
+    #[serde(default, rename = "practice")]
+    pub practices: Vec<Practice>,
+    /// Wrong choices that people made.
+    #[serde(default, rename = "trap")]
+    pub traps: Vec<Trap>,
+}
+
+impl EngineProfile {
+    /// The backend called `id`.
+    pub fn backend(&self, id: &str) -> Option<&Backend> {
+        self.backends.iter().find(|b| b.id == id)
+    }
+}
+
+/// An engine's own file of peer verdicts.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct P2pCacheFile {
+    /// Where the engine looks for it.
+    pub place: String,
+    /// What makes the engine read it.
+    pub read_when: String,
+    /// What the file cannot say.
+    pub weaknesses: Vec<String>,
+    /// Source of the facts.
+    pub source: String,
+}
+
+/// Something to do that is neither flag nor variable.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Practice {
+    /// What to do.
+    pub what: String,
+    /// Why.
+    pub because: String,
+    /// Source of the fact.
+    pub source: String,
+}
+
+/// What a backend was seen to be worth, by others, on a host like the one described.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Worth {
+    /// Where it holds; all must be met.
+    #[serde(default)]
+    pub when: Vec<Condition>,
+    /// The observation, with its baseline.
+    pub says: String,
+    /// Who published it.
+    pub source: String,
 }
 
 /// How an engine counts speculative tokens.
@@ -81,7 +149,7 @@ pub enum AllocationRule {
 }
 
 /// A flag or variable that turns something on or off.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Switch {
     /// Flag, variable to set, or variable to leave unset.
@@ -90,6 +158,9 @@ pub struct Switch {
     pub name: String,
     /// Value, if it takes one.
     pub value: Option<String>,
+    /// Where it is needed; empty = everywhere.
+    #[serde(default)]
+    pub when: Vec<Condition>,
     /// Why it is needed.
     pub because: String,
     /// Source of the fact.
@@ -106,6 +177,10 @@ pub enum SwitchKind {
     Environment,
     /// Environment variable that must not be there: some are tested for presence, whatever the value.
     Unset,
+    /// Command-line flag that must not be there.
+    Omit,
+    /// Key of the engine's configuration file, or of the program itself.
+    Configuration,
 }
 
 /// One all-reduce backend.
@@ -120,6 +195,9 @@ pub struct Backend {
     pub order: u32,
     /// Used without being asked for, where its preconditions hold.
     pub by_default: bool,
+    /// Whether one that is not on by default is advised once its proofs are there; else it is only named.
+    #[serde(default = "yes")]
+    pub suggest: bool,
     /// Moves data from GPU to GPU directly.
     pub peer: bool,
     /// Consumer (`diagnose::consumers`) that vetoes or proves it.
@@ -136,10 +214,20 @@ pub struct Backend {
     /// How it is turned off.
     #[serde(default)]
     pub turn_off: Vec<Switch>,
-    /// Formula of its workspace, if it has one that is sized by the model.
+    /// Formula of its workspace, if it has one.
     pub workspace: Option<WorkspaceFormula>,
+    /// What else it asks of a launch or program.
+    #[serde(default, rename = "practice")]
+    pub practices: Vec<Practice>,
+    /// What it was seen to be worth.
+    #[serde(default)]
+    pub worth: Vec<Worth>,
     /// Where this was read.
     pub source: String,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A limit of payload.
@@ -153,90 +241,23 @@ pub struct Cap {
     pub compute: Vec<(u32, u32)>,
     /// Largest payload in bytes, itself included.
     pub max_bytes: u64,
+    /// Payloads strictly between these two sizes in bytes go elsewhere.
+    pub hole_bytes: Option<(u64, u64)>,
 }
 
-/// A precondition. Closed: there are no expressions.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Condition {
-    /// The group has one of these sizes.
-    WorldSize(Vec<u32>),
-    /// Groups larger than this need NVLink on every pair.
-    FullNvlinkAbove(u32),
-    /// The group's fabric is one of these.
-    Fabric(Vec<FabricClass>),
-    /// Every GPU has one of these compute capabilities, [major, minor].
-    ComputeCapability(Vec<(u32, u32)>),
-    /// Activation type.
-    Dtype(Vec<Dtype>),
-    /// The largest decode payload is at least this many bytes.
-    PayloadAtLeast(u64),
-    /// The largest decode payload is at most this many bytes.
-    PayloadAtMost(u64),
-    /// Elements are a multiple of this.
-    ElementsMultipleOf(u64),
-    /// Every ordered pair has peer access (true), or none has (false).
-    PeerAccess(bool),
-    /// All cases of this rung were intact on every pair of the group.
-    Proven(Rung),
-    /// Something only the operator can see: an engine option, a release, a library version.
-    EngineOption(String),
-}
-
-/// Activation types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// bfloat16.
-    Bf16,
-    /// IEEE half.
-    Fp16,
-    /// IEEE single.
-    Fp32,
-}
-
-impl Dtype {
-    /// All types, in the order of `name`s printed in errors.
-    pub const ALL: [Dtype; 3] = [Dtype::Bf16, Dtype::Fp16, Dtype::Fp32];
-
-    /// Bytes per element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Dtype::Bf16 | Dtype::Fp16 => 2,
-            Dtype::Fp32 => 4,
-        }
-    }
-
-    /// Lower-case name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dtype::Bf16 => "bf16",
-            Dtype::Fp16 => "fp16",
-            Dtype::Fp32 => "fp32",
-        }
-    }
-
-    /// The type called `name`; engines' long names are known too.
-    pub fn parse(name: &str) -> Option<Dtype> {
-        match name.to_ascii_lowercase().as_str() {
-            "bf16" | "bfloat16" => Some(Dtype::Bf16),
-            "fp16" | "float16" | "half" => Some(Dtype::Fp16),
-            "fp32" | "float32" | "float" => Some(Dtype::Fp32),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Formulas of workspaces.
+/// Formulas of workspaces, each in bytes per rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspaceFormula {
-    /// FlashInfer's PCIe IPC workspace (facts: engines.md 1.6).
-    FlashinferPcieIpc,
+    /// FlashInfer's PCIe IPC workspace (facts: engines.md 1.6), so many times over.
+    FlashinferPcieIpc(u64),
+    /// TensorRT-LLM's fusion workspace: W buffers of this many bytes, three more sets for its lamport kernels, barriers
+    /// (facts: engines.md 4).
+    TrtllmFusion(u64),
+    /// Always this many bytes.
+    FixedBytes(u64),
+    /// One buffer of the largest payload that it takes.
+    LargestPayload,
+    /// A file in /dev/shm, shared by both ranks: flags and four payloads of this many bytes (facts: engines.md 3.4).
+    HostReduceFile(u64),
 }

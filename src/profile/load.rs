@@ -1,6 +1,10 @@
 //! Reads profiles: those embedded in the binary, and a folder that overrides them.
 
-use super::{EngineProfile, ModelProfile};
+use super::{
+    ConsumerProfile, EngineProfile, ModelProfile, check,
+    consumer::{self, ConsumerFile},
+    inherit,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     fs,
@@ -13,10 +17,14 @@ const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/profiles.r
 /// All engines and models.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profiles {
-    /// Engines.
+    /// Engines, each with all that it continues, by id.
     pub engines: Vec<EngineProfile>,
     /// Models.
     pub models: Vec<ModelProfile>,
+    /// Consumers of peer transfers.
+    pub consumers: Vec<ConsumerProfile>,
+    /// Engines as their files state them, with the files.
+    stated: Vec<(String, EngineProfile)>,
 }
 
 /// A profile that cannot be used.
@@ -68,11 +76,12 @@ impl Profiles {
         for (file, text) in EMBEDDED {
             profiles.add(file, text)?;
         }
+        profiles.join()?;
         Ok(profiles)
     }
 
-    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`) taking the place of embedded
-    /// ones with the same id.
+    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `consumers.toml`) taking the
+    /// place of embedded ones with the same id.
     ///
     /// # Errors
     /// The first file that cannot be read or used, with its line where it has one.
@@ -90,10 +99,15 @@ impl Profiles {
                 }
             }
         }
+        let consumers = folder.join("consumers.toml");
+        if consumers.is_file() {
+            files.push(("consumers.toml", consumers));
+        }
         if files.is_empty() {
             return Err(ProfileError::Invalid {
                 file: folder.display().to_string(),
-                message: "holds no engines/*.toml and no models/*.toml".to_string(),
+                message: "holds no engines/*.toml, no models/*.toml and no consumers.toml"
+                    .to_string(),
             });
         }
         files.sort();
@@ -104,6 +118,7 @@ impl Profiles {
             })?;
             profiles.add_kind(kind, &path.display().to_string(), &text)?;
         }
+        profiles.join()?;
         Ok(profiles)
     }
 
@@ -120,11 +135,30 @@ impl Profiles {
         hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The engine called `id`; case does not matter.
+    /// The engine called `id` or by one of its aliases; case does not matter.
     pub fn engine(&self, id: &str) -> Option<&EngineProfile> {
+        let called = |name: &String| name.eq_ignore_ascii_case(id.trim());
         self.engines
             .iter()
-            .find(|e| e.id.eq_ignore_ascii_case(id.trim()))
+            .find(|e| called(&e.id) || e.aliases.iter().any(called))
+    }
+
+    /// Fills in what engines continue of each other, and looks at the whole.
+    fn join(&mut self) -> Result<(), ProfileError> {
+        let raw: Vec<EngineProfile> = self.stated.iter().map(|(_, e)| e.clone()).collect();
+        let file_of = |id: &str| {
+            let found = self.stated.iter().find(|(_, e)| e.id == id);
+            found.map_or_else(|| id.to_string(), |(file, _)| file.clone())
+        };
+        let engines = inherit::resolve(&raw).map_err(|broken| ProfileError::Invalid {
+            file: file_of(&broken.engine),
+            message: broken.message,
+        })?;
+        for engine in &engines {
+            check::whole_engine(&file_of(&engine.id), engine)?;
+        }
+        self.engines = engines;
+        Ok(())
     }
 
     /// The model called `name`: id, OWNER/NAME, or NAME.
@@ -141,27 +175,50 @@ impl Profiles {
         match kind {
             "engines" => {
                 let engine: EngineProfile = parse(file, text)?;
-                check_engine(file, &engine)?;
-                self.engines.retain(|old| old.id != engine.id);
-                self.engines.push(engine);
+                check::engine_file(file, text, &engine)?;
+                self.stated.retain(|(_, old)| old.id != engine.id);
+                self.stated.push((file.to_string(), engine));
             }
             "models" => {
                 let loaded: ModelFile = parse(file, text)?;
                 for model in loaded.models {
-                    check_model(file, &model)?;
+                    check::model(file, text, &model)?;
                     self.models.retain(|old| old.id != model.id);
                     self.models.push(model);
+                }
+            }
+            "consumers.toml" => {
+                for one in parse::<ConsumerFile>(file, text)?.consumers {
+                    if let Some(message) = consumer::defect(&one) {
+                        let file = file.to_string();
+                        return Err(ProfileError::Invalid { file, message });
+                    }
+                    match self.consumers.iter_mut().find(|old| old.id == one.id) {
+                        Some(old) => *old = one,
+                        None => self.consumers.push(one),
+                    }
                 }
             }
             other => {
                 return Err(ProfileError::Invalid {
                     file: file.to_string(),
-                    message: format!("'{other}' is no kind of profile (allowed: engines, models)"),
+                    message: format!(
+                        "'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"
+                    ),
                 });
             }
         }
         Ok(())
     }
+}
+
+/// The embedded consumers alone, without the work of reading all else.
+pub(super) fn consumers_of_embedded() -> Result<Vec<ConsumerProfile>, ProfileError> {
+    let mut profiles = Profiles::default();
+    for (file, text) in EMBEDDED.iter().filter(|(f, _)| *f == "consumers.toml") {
+        profiles.add(file, text)?;
+    }
+    Ok(profiles.consumers)
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
@@ -189,57 +246,6 @@ fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ProfileError>
             message: error.message().trim().replace('\n', "; "),
         }
     })
-}
-
-fn check_engine(file: &str, engine: &EngineProfile) -> Result<(), ProfileError> {
-    let invalid = |message: String| ProfileError::Invalid {
-        file: file.to_string(),
-        message,
-    };
-    let stem = Path::new(file).file_stem().and_then(|s| s.to_str());
-    if stem != Some(engine.id.as_str()) {
-        return Err(invalid(format!(
-            "id '{}' is not the file's name",
-            engine.id
-        )));
-    }
-    let mut seen: Vec<&str> = Vec::new();
-    for backend in &engine.backends {
-        if seen.contains(&backend.id.as_str()) {
-            return Err(invalid(format!("backend '{}' twice", backend.id)));
-        }
-        seen.push(&backend.id);
-        if !backend.by_default && backend.turn_on.is_empty() {
-            return Err(invalid(format!(
-                "backend '{}' is not on by default and has no turn-on",
-                backend.id
-            )));
-        }
-    }
-    let fallback = engine
-        .backends
-        .iter()
-        .any(|b| b.by_default && b.when.is_empty() && b.caps.is_empty());
-    if !fallback {
-        return Err(invalid(
-            "needs one backend that is on by default and has no preconditions, for all other hosts"
-                .to_string(),
-        ));
-    }
-    Ok(())
-}
-
-fn check_model(file: &str, model: &ModelProfile) -> Result<(), ProfileError> {
-    if model.hidden == Some(0) || model.layers == Some(0) {
-        return Err(ProfileError::Invalid {
-            file: file.to_string(),
-            message: format!(
-                "model '{}': a size of 0 (leave the key out when it is unknown)",
-                model.id
-            ),
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,13 +3,25 @@
 //! Profiles only state: no expressions, no defaults that guess. A key that a model file lacks is unknown. What a profile
 //! may say is a closed set; a new kind of condition is a Rust change on purpose.
 
+#[cfg(test)]
+mod broken;
+mod check;
+mod condition;
+mod config;
+mod consumer;
 mod engine;
+mod inherit;
 mod load;
 mod model;
+mod trap;
 
+pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
+pub use config::{ConfigError, read_config};
+pub use consumer::{ConsumerPath, ConsumerProfile, Need, Unused, embedded_consumers};
 pub use engine::{
-    AllocationRule, Backend, Cap, Condition, DraftMeaning, Dtype, EngineProfile, Speculation,
-    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula,
+    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, P2pCacheFile, Practice, Speculation,
+    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
+pub use trap::{Clause, Launch, Named, Trap};

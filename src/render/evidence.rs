@@ -141,10 +141,12 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         &format!("  {} ", c.kind),
         Tone::Strong,
         &format!(
-            "{} by {} at rung {}: case {}, {} at offset {:#x}",
+            "{} by {} at rung {}{}: case {}, {} at offset {:#x}",
             case.subject,
             cut(&case.mechanism, 24),
             rung_words(case.rung),
+            case.load
+                .map_or_else(String::new, |load| format!(", {}", load.words())),
             case.id,
             size(case.bytes),
             case.offset

@@ -5,9 +5,12 @@
 //! what a word already says.
 
 pub mod bench;
+pub mod check;
 pub mod diagnose;
 mod evidence;
 pub mod json;
+pub mod launch;
+mod loaded;
 pub mod map;
 mod matrix;
 mod outcomes;
@@ -16,5 +19,6 @@ pub mod recommend;
 pub mod selftest;
 pub mod terminal;
 mod tree;
+pub mod verdict_file;
 
 pub use page::{Options, clean};

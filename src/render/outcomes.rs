@@ -7,7 +7,8 @@ use super::{
     page::{Page, Tone, count, cut, pad, pairs_in_words},
 };
 use crate::model::{
-    case::{Outcome, Record, Rung, Subject},
+    case::{Outcome, Record, Rung, Subject, WrongKind},
+    ladder::{RungState, Standing},
     measurement::Unit,
     pair::{GpuIndex, OrderedPair},
     report::Report,
@@ -38,10 +39,12 @@ fn code(word: &str) -> &'static str {
         "shifted" => "shf",
         "flipped" => "flp",
         "partial" => "prt",
+        "late" => "lat",
         "mixed" => "mix",
         "refused" => "ref",
         "fault" => "flt",
         "hang" => "hng",
+        "never" => "nvr",
         "died" => "die",
         _ => "bad",
     }
@@ -60,10 +63,14 @@ fn meaning(word: &str) -> &'static str {
         "shifted" => "data landed at another offset",
         "flipped" => "a few bits changed",
         "partial" => "a part is right, the rest is not",
+        "late" => "the flag came before the payload that it announces; a reader takes old bytes",
         "mixed" => "several kinds of wrong at once, or data of no known origin",
         "refused" => "the driver said no; nothing is known to be wrong",
         "fault" => "a driver call failed",
         "hang" => "not finished at its deadline",
+        "never" => {
+            "two kernels waited for each other, and a flag never came; they gave up by themselves"
+        }
         "died" => "the worker process died",
         _ => "went wrong",
     }
@@ -76,6 +83,8 @@ fn highest_tried(report: &Report) -> Option<Rung> {
         .iter()
         .filter(|r| r.outcome.ran() && r.case.subject.pair().is_some())
         .map(|r| r.case.rung)
+        // Load stands on any rung.
+        .filter(|rung| *rung < Rung::Loaded)
         .max()
 }
 
@@ -87,12 +96,71 @@ fn tone_of(report: &Report, rung: Rung) -> Tone {
     }
 }
 
-fn known_at(rung: Rung) -> String {
-    if rung == Rung::Advertised {
-        "claims were read (rung 0); no rung above them was tried in full".to_string()
+/// A height that pairs reached, and whether they were right under load besides.
+type Height = (Rung, bool);
+
+fn known_at((rung, loaded): Height) -> String {
+    let load = if loaded {
+        ", and right under load (rung 7)"
     } else {
-        format!("bytes proven up to rung {}", rung_words(rung))
+        ""
+    };
+    if rung == Rung::Advertised {
+        format!("claims were read (rung 0); no rung above them was tried in full{load}")
+    } else {
+        format!("bytes proven up to rung {}{load}", rung_words(rung))
     }
+}
+
+fn height_text((rung, loaded): Height) -> String {
+    let number = rung.number().unwrap_or_default();
+    if loaded {
+        format!("{number}+7")
+    } else {
+        number.to_string()
+    }
+}
+
+/// Why a pair that nothing failed on did not come higher.
+fn held_back(report: &Report, standing: &Standing<'_>) -> Option<String> {
+    if let Some(record) = standing.stopped_by {
+        let Outcome::Refused { code, name, .. } = &record.outcome else {
+            return None;
+        };
+        let rung = rung_words(record.case.rung);
+        let mechanism = cut(&record.case.mechanism, 24);
+        return Some(format!(
+            "rung {rung} refused: {mechanism} ({code} {name}); nothing is known to be wrong"
+        ));
+    }
+    let (rung, missing) = standing.open.as_ref()?;
+    let words = rung_words(*rung);
+    if !missing.is_empty() {
+        let list: Vec<String> = missing.iter().map(|m| cut(m, 24)).collect();
+        return Some(format!(
+            "rung {words} incomplete: {} did not run",
+            list.join(", ")
+        ));
+    }
+    let known = report.ladder.iter().any(|step| step.rung == *rung);
+    let tested = *rung == Rung::Loaded || known || report.ladder.is_empty();
+    (!tested).then(|| format!("rung {words} is not tested by this version"))
+}
+
+fn notes(
+    notes: &BTreeMap<String, Vec<OrderedPair>>,
+    all: usize,
+    page: &mut Page<'_>,
+) -> io::Result<()> {
+    for (note, pairs) in notes {
+        let text = if pairs.len() == all {
+            note.clone()
+        } else {
+            format!("{note}: {}", pairs_in_words(pairs, all))
+        };
+        page.labelled(Tone::Faint, "            ", Tone::Faint, &text)?;
+    }
+    Ok(())
 }
 
 /// The matrix with the rung that each pair reached, or the word of what went wrong; then what the words mean.
@@ -103,7 +171,8 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
     }
     let mut stopped: BTreeMap<&'static str, Vec<(OrderedPair, &Record)>> = BTreeMap::new();
     let mut unknown = 0usize;
-    let mut reached: BTreeMap<Rung, usize> = BTreeMap::new();
+    let mut reached: BTreeMap<Height, usize> = BTreeMap::new();
+    let mut open: BTreeMap<String, Vec<OrderedPair>> = BTreeMap::new();
     let mut rows = Vec::new();
     for source in &report.tested_gpus {
         let mut cells = Vec::new();
@@ -113,7 +182,17 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                 continue;
             };
             let standing = report.standing(pair);
-            cells.push(match (standing.stopped_by, standing.reached) {
+            let loaded = matches!(standing.loaded, RungState::Intact);
+            // A clean no above the single process takes nothing from what was proven below it.
+            let stopped_by = standing
+                .stopped_by
+                .filter(|r| r.outcome.is_failure() || r.case.rung < Rung::Shared);
+            if stopped_by.is_none()
+                && let Some(note) = held_back(report, &standing)
+            {
+                open.entry(note).or_default().push(pair);
+            }
+            cells.push(match (stopped_by, standing.reached) {
                 (Some(record), _) => {
                     let word = record.outcome.word();
                     stopped.entry(word).or_default().push((pair, record));
@@ -128,9 +207,10 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                     }
                 }
                 (None, Some(rung)) => {
-                    *reached.entry(rung).or_default() += 1;
+                    let height = (rung, loaded && rung < Rung::Loaded);
+                    *reached.entry(height).or_default() += 1;
                     Cell::Value {
-                        text: rung.number().unwrap_or_default().to_string(),
+                        text: height_text(height),
                         code: None,
                         tone: tone_of(report, rung),
                     }
@@ -143,7 +223,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         }
         rows.push((format!("GPU{source}"), cells));
     }
-    if let (Some((rung, _)), 1, true, 0) = (
+    if let (Some((height, _)), 1, true, 0) = (
         reached.iter().next(),
         reached.len(),
         stopped.is_empty(),
@@ -156,12 +236,13 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         } else {
             format!("{}: ", pairs_in_words(&pairs, 0))
         };
-        return page.labelled(
-            tone_of(report, *rung),
+        page.labelled(
+            tone_of(report, height.0),
             &label,
             Tone::Plain,
-            &known_at(*rung),
-        );
+            &known_at(*height),
+        )?;
+        return notes(&open, pairs.len(), page);
     }
     page.heading("Pairs: rung reached or what went wrong; row = source, column = destination")?;
     let form = Matrix {
@@ -173,14 +254,15 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
     }
     .write(page)?;
 
-    for (rung, pairs) in reached.iter().rev() {
+    for (height, number) in reached.iter().rev() {
         page.labelled(
             Tone::Faint,
-            &format!("  {:<9} ", rung.number().unwrap_or_default()),
+            &format!("  {:<9} ", height_text(*height)),
             Tone::Faint,
-            &format!("{}: {}", known_at(*rung), count(*pairs, "pair")),
+            &format!("{}: {}", known_at(*height), count(*number, "pair")),
         )?;
     }
+    notes(&open, pairs.len(), page)?;
     let mut stopped: Vec<_> = stopped.into_iter().collect();
     stopped.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
     for (word, records) in &stopped {
@@ -190,11 +272,14 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         };
         let mut mechanisms: Vec<String> = Vec::new();
         for (_, record) in records {
-            let name = format!(
+            let mut name = format!(
                 "{} at rung {}",
                 cut(&record.case.mechanism, 24),
                 rung_words(record.case.rung)
             );
+            if let Some(load) = record.case.load {
+                name.push_str(&format!(", {}", load.words()));
+            }
             if !mechanisms.contains(&name) {
                 mechanisms.push(name);
             }
@@ -242,7 +327,7 @@ pub(super) fn spread(samples: &[f64]) -> String {
     }
 }
 
-fn decimals(value: f64, scale: f64) -> String {
+pub(super) fn decimals(value: f64, scale: f64) -> String {
     if scale.abs() >= 1000.0 {
         format!("{value:.0}")
     } else if scale.abs() >= 1.0 {
@@ -256,7 +341,7 @@ fn decimals(value: f64, scale: f64) -> String {
 fn rates(records: &[&Record]) -> (String, String) {
     let timed: Vec<(Subject, &[f64], Unit)> = records
         .iter()
-        .filter(|r| r.alone && r.outcome.is_intact())
+        .filter(|r| r.alone && r.case.load.is_none() && r.outcome.is_intact())
         .filter_map(|r| {
             let rate = r.rate.as_ref()?;
             Some((r.case.subject, rate.samples.as_slice(), rate.unit))
@@ -285,7 +370,7 @@ fn rates(records: &[&Record]) -> (String, String) {
     (format!("{} {}", spread(&all), unit.name()), slowest)
 }
 
-fn outcome_words(records: &[&Record]) -> (Tone, String) {
+pub(super) fn outcome_words(records: &[&Record]) -> (Tone, String) {
     let mut words: Vec<(&'static str, usize)> = Vec::new();
     let mut tone = Tone::Good;
     for record in records {
@@ -317,7 +402,8 @@ struct Row {
 
 fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
     let mut groups: Vec<((Rung, &str), Vec<&Record>)> = Vec::new();
-    for record in records {
+    // What ran under load has a table of its own.
+    for record in records.iter().filter(|r| r.case.rung < Rung::Loaded) {
         let key = (record.case.rung, record.case.mechanism.as_str());
         match groups.iter_mut().find(|(k, _)| *k == key) {
             Some((_, group)) => group.push(record),
@@ -499,6 +585,10 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
 pub(super) fn particulars(outcome: &Outcome) -> Option<String> {
     Some(match outcome {
         Outcome::Intact | Outcome::NotApplicable { .. } => return None,
+        Outcome::Corrupt(c) if c.kind == WrongKind::Late => format!(
+            "late, the flag came before the payload that it announces ({})",
+            c.detail
+        ),
         Outcome::Corrupt(c) => format!("{}, {}", c.kind, c.detail),
         Outcome::Refused { api, code, name } => format!("refused, {api} answered {code} {name}"),
         Outcome::Faulted { api, code, name } => format!("fault, {api} answered {code} {name}"),

@@ -1,14 +1,14 @@
 //! Launch settings: what to paste, why each line is there and what proves it, and the arithmetic behind the sizes.
 
-use super::page::{Options, Page, Tone, banner, cut, grouped, size};
+use super::{
+    launch::quoted,
+    page::{Options, Page, Tone, banner, cut, grouped, size},
+};
 use crate::model::{
-    finding::{Recommendation, Setting, Sizing},
+    finding::{Place, Recommendation, Setting, Sizing, Standing, WorthBasis},
     snapshot::Authenticity,
 };
-use std::{
-    borrow::Cow,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 /// Writes `advice`, with the mark of what stood below the driver when its proofs were made.
 ///
@@ -53,7 +53,11 @@ pub fn write(
     if let Some(sizing) = &advice.sizing {
         arithmetic(advice, sizing, page)?;
     }
-    if !advice.refused.is_empty() {
+    worth(advice, page)?;
+    practices(advice, page)?;
+    if !advice.order.is_empty() {
+        order(&advice.order, page)?;
+    } else if !advice.refused.is_empty() {
         page.heading("Considered and refused")?;
         for (backend, reason) in &advice.refused {
             page.labelled(
@@ -79,16 +83,6 @@ pub(super) fn must_not_serve(advice: &Recommendation) -> bool {
         && advice.flags.is_empty()
         && advice.environment.is_empty()
         && advice.unset.is_empty()
-}
-
-/// Quotes `text` for a POSIX shell where it needs it.
-fn quoted(text: &str) -> Cow<'_, str> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&b);
-    if !text.is_empty() && text.bytes().all(plain) {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
-    }
 }
 
 fn variable(setting: &Setting) -> String {
@@ -118,11 +112,85 @@ pub(super) fn in_one_line(advice: &Recommendation) -> String {
         }
         line.push_str(&format!("leave unset: {}", names.join(" ")));
     }
+    if !advice.omit.is_empty() {
+        let names: Vec<&str> = advice.omit.iter().map(|s| s.name.as_str()).collect();
+        line.push_str(&format!("; leave out: {}", names.join(" ")));
+    }
     line
 }
 
+/// The engine's own order, with what each backend takes.
+fn order(places: &[Place], page: &mut Page<'_>) -> io::Result<()> {
+    page.heading("In the order in which the engine asks")?;
+    for place in places {
+        let (mark, tone) = match place.standing {
+            Standing::Chosen => ("  > ", Tone::Strong),
+            Standing::Runs => ("  + ", Tone::Plain),
+            Standing::Possible => ("  o ", Tone::Plain),
+            Standing::Refused => ("  x ", Tone::Faint),
+        };
+        let mut text = place.because.clone();
+        if place.standing != Standing::Refused {
+            if let Some(bytes) = place.takes_bytes {
+                text.push_str(&format!("; takes up to {}", size(bytes)));
+                if let Some(rows) = place.takes_rows {
+                    text.push_str(&format!(" ({} rows)", grouped(rows)));
+                }
+            }
+            if let Some(bytes) = place.workspace_bytes {
+                text.push_str(&format!("; its own memory: {} per rank", size(bytes)));
+            }
+        }
+        let label = format!("{mark}{}: ", cut(&place.backend, 40));
+        page.labelled(tone, &label, tone, &text)?;
+    }
+    page.text(
+        2,
+        Tone::Faint,
+        "> the choice; + runs too; o possible, not advised; x refused",
+    )
+}
+
+fn worth(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
+    if advice.worth.is_empty() {
+        return Ok(());
+    }
+    page.heading("What it is worth")?;
+    for one in &advice.worth {
+        let basis = match one.basis {
+            WorthBasis::Measured => "measured here",
+            WorthBasis::Published => "published",
+            WorthBasis::Inferred => "inferred",
+            WorthBasis::Unknown => "not known",
+        };
+        let text = match one.basis {
+            WorthBasis::Unknown => one.says.clone(),
+            _ => format!("{} ({})", one.says, one.source),
+        };
+        page.labelled(Tone::Faint, &format!("  {basis:<14} "), Tone::Plain, &text)?;
+    }
+    Ok(())
+}
+
+fn practices(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
+    if advice.practices.is_empty() {
+        return Ok(());
+    }
+    page.heading("Beside flags and variables")?;
+    for practice in &advice.practices {
+        page.text(2, Tone::Strong, &practice.name)?;
+        page.text(4, Tone::Plain, &practice.because)?;
+        page.labelled(Tone::Faint, "    basis: ", Tone::Faint, &practice.basis)?;
+    }
+    Ok(())
+}
+
 fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
-    if advice.environment.is_empty() && advice.flags.is_empty() && advice.unset.is_empty() {
+    if advice.environment.is_empty()
+        && advice.flags.is_empty()
+        && advice.unset.is_empty()
+        && advice.configuration.is_empty()
+    {
         page.blank()?;
         return page.text(
             0,
@@ -150,7 +218,27 @@ fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
             page.line(&[(Tone::Plain, &format!("  {}{more}", flag(setting)))])?;
         }
     }
+    if !advice.omit.is_empty() {
+        page.heading("Not in the launch command")?;
+        for setting in &advice.omit {
+            page.line(&[(Tone::Plain, &format!("  {}", setting.name))])?;
+        }
+    }
+    if !advice.configuration.is_empty() {
+        page.heading("In the engine's configuration, or in the program")?;
+        for setting in &advice.configuration {
+            page.text(2, Tone::Plain, &key(setting))?;
+        }
+    }
     Ok(())
+}
+
+fn key(setting: &Setting) -> String {
+    format!(
+        "{}: {}",
+        setting.name,
+        setting.value.as_deref().unwrap_or_default()
+    )
 }
 
 fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
@@ -160,6 +248,8 @@ fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
         .map(|s| (format!("unset {}", s.name), s))
         .chain(advice.environment.iter().map(|s| (variable(s), s)))
         .chain(advice.flags.iter().map(|s| (flag(s), s)))
+        .chain(advice.omit.iter().map(|s| (format!("no {}", s.name), s)))
+        .chain(advice.configuration.iter().map(|s| (key(s), s)))
         .collect();
     if all.is_empty() {
         return Ok(());
@@ -260,18 +350,35 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
             ),
         )?;
     }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_quoted_for_a_shell_when_they_need_it() {
-        assert_eq!(quoted("SYS"), "SYS");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's; rm"), "'it'\\''s; rm'");
-        assert_eq!(quoted(""), "''");
+    if let Some(bytes) = sizing.workspace_bytes_all_ranks {
+        let text = format!("{} bytes ({})", grouped(bytes), size(bytes));
+        page.labelled(Tone::Faint, "  of all ranks      ", Tone::Plain, &text)?;
+        page.labelled(
+            Tone::Faint,
+            "  admits            ",
+            Tone::Plain,
+            &sizing.admits,
+        )?;
+        if let Some(own) = &sizing.engine_admits {
+            page.labelled(Tone::Faint, "  its own admits    ", Tone::Plain, own)?;
+        }
+        let rows: Vec<String> = sizing.tune_rows.iter().map(u64::to_string).collect();
+        page.labelled(
+            Tone::Faint,
+            "  rows to tune      ",
+            Tone::Plain,
+            &rows.join(", "),
+        )?;
+        page.labelled(
+            Tone::Faint,
+            "  prefill           ",
+            Tone::Plain,
+            &sizing.prefill,
+        )?;
     }
+    if let Some(count) = sizing.all_reduces {
+        let text = format!("{count} reductions of that size in a forward pass");
+        page.labelled(Tone::Faint, "  per forward       ", Tone::Plain, &text)?;
+    }
+    Ok(())
 }

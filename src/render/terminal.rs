@@ -2,16 +2,16 @@
 //! what was not tested. A healthy host gets a short page, because nothing on it needs reading twice.
 
 use super::{
-    evidence,
+    evidence, loaded,
     map::{host_words, recorded_words},
     outcomes,
-    page::{Options, Page, Tone, banner, count, cut, grouped, pad, pairs_in_words},
+    page::{Options, Page, Tone, banner, count, cut, grouped, pad, pairs_in_words, size},
     recommend,
 };
 use crate::model::{
-    case::{Outcome, WrongKind},
-    finding::{Confidence, ConsumerState, Finding, Judgement, Severity},
-    report::{Gap, Grading, Report},
+    case::{Outcome, Rung, WrongKind},
+    finding::{Confidence, ConsumerState, Finding, IslandConsumer, Judgement, Severity},
+    report::{Coverage, Gap, Grading, Report},
 };
 use std::{
     cmp::Reverse,
@@ -53,6 +53,7 @@ pub fn write(
     head(report, page)?;
     outcomes::pair_matrix(report, page)?;
     outcomes::mechanisms(report, page)?;
+    loaded::write(report, page)?;
     consumers(report, page)?;
     causes(report, page)?;
     evidence::write(report, page)?;
@@ -163,18 +164,66 @@ fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         ConsumerState::Proven,
         ConsumerState::NotApplicable,
     ] {
-        let (mark, tone) = match state {
-            ConsumerState::Vetoed => ("x", Tone::Bad),
-            ConsumerState::Unproven => ("?", Tone::Doubt),
-            ConsumerState::Proven => ("+", Tone::Good),
-            ConsumerState::NotApplicable => ("-", Tone::Faint),
-        };
+        let (mark, tone) = mark_of(state);
         for one in report.consumers.iter().filter(|c| c.state == state) {
             let label = format!("  {mark} {}  ", pad(&cut(&one.name, 36), names));
             page.labelled(tone, &label, Tone::Plain, &one.sentence)?;
         }
     }
+    islands(report, page)
+}
+
+/// What parts of the group may rely on where the whole may not: each island once, consumers that fare alike together.
+fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    type Fared<'a> = Vec<(ConsumerState, &'a str, Vec<String>)>;
+    let mut all: Vec<(&IslandConsumer, Fared<'_>)> = Vec::new();
+    for (consumer, island) in report
+        .consumers
+        .iter()
+        .flat_map(|c| c.islands.iter().map(move |i| (c, i)))
+    {
+        let same = |(known, _): &(&IslandConsumer, Fared<'_>)| known.gpus == island.gpus;
+        let at = all.iter().position(same).unwrap_or_else(|| {
+            all.push((island, Vec::new()));
+            all.len() - 1
+        });
+        let Some((_, fared)) = all.get_mut(at) else {
+            continue;
+        };
+        let (name, sentence) = (cut(&consumer.name, 36), island.sentence.as_str());
+        match fared.iter_mut().find(|(_, s, _)| *s == sentence) {
+            Some((_, _, names)) => names.push(name),
+            None => fared.push((island.state, sentence, vec![name])),
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    page.text(
+        2,
+        Tone::Faint,
+        "parts of the group, for those that the whole group cannot serve:",
+    )?;
+    for (island, fared) in &all {
+        let gpus: Vec<String> = island.gpus.iter().map(ToString::to_string).collect();
+        let name = format!("GPUs {} ({})", gpus.join(" "), cut(&island.joined_by, 24));
+        page.text(4, Tone::Strong, &name)?;
+        for (state, sentence, names) in fared {
+            let (mark, tone) = mark_of(*state);
+            let text = format!("{}: {sentence}", names.join(", "));
+            page.labelled(tone, &format!("      {mark} "), Tone::Plain, &text)?;
+        }
+    }
     Ok(())
+}
+
+fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
+    match state {
+        ConsumerState::Vetoed => ("x", Tone::Bad),
+        ConsumerState::Unproven => ("?", Tone::Doubt),
+        ConsumerState::Proven => ("+", Tone::Good),
+        ConsumerState::NotApplicable => ("-", Tone::Faint),
+    }
 }
 
 fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
@@ -372,6 +421,17 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             &set.join(" "),
         )?;
     }
+    if let Some(budget) = &coverage.budget {
+        let text = format!(
+            "{}: {} on each GPU, {} of pinned host memory, {:.0} s expected, no case begun after {:.0} s",
+            cut(&budget.name, 16),
+            size(budget.device_bytes),
+            size(budget.host_bytes),
+            budget.expected_s.ceil(),
+            budget.limit_s
+        );
+        page.labelled(Tone::Faint, "  budget: ", Tone::Plain, &text)?;
+    }
     if let Some(rate) = coverage.seen_fault_rate {
         page.text(
             2,
@@ -381,6 +441,15 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
                 share_of_attempts(rate)
             ),
         )?;
+        sensitivity(coverage, page)?;
+        let quick = coverage.budget.as_ref().is_some_and(|b| b.name == "quick");
+        if rate <= RARE {
+            let text = "a fault of 1 in 200 attempts would have been seen";
+            page.text(2, Tone::Good, text)?;
+        } else if quick {
+            let text = "a fault of 1 in 200 attempts would not have been seen; --deep looks for it";
+            page.text(2, Tone::Doubt, text)?;
+        }
     }
     match &report.selftest {
         None => page.text(
@@ -410,6 +479,42 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             page.text(2, tone, &line)
         }
     }
+}
+
+/// What `--deep` is there to find: one attempt in so many.
+const RARE: f64 = 1.0 / 200.0;
+
+/// The same for each mechanism, by its pair with the fewest attempts; those alike together.
+fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
+    let mut worst: Vec<(bool, &str, u64, f64)> = Vec::new();
+    for one in &coverage.sensitivity {
+        let key = (one.rung == Rung::Loaded, one.mechanism.as_str());
+        let rate = one.seen_fault_rate;
+        match worst.iter_mut().find(|(l, m, ..)| (*l, *m) == key) {
+            Some(known) if known.2 <= one.attempts => {}
+            Some(known) => (known.2, known.3) = (one.attempts, rate),
+            None => worst.push((key.0, key.1, one.attempts, rate)),
+        }
+    }
+    let mut groups: Vec<(bool, u64, f64, Vec<String>)> = Vec::new();
+    for (loaded, mechanism, attempts, rate) in worst {
+        let name = cut(mechanism, 24);
+        match groups
+            .iter_mut()
+            .find(|(l, n, ..)| (*l, *n) == (loaded, attempts))
+        {
+            Some((.., names)) => names.push(name),
+            None => groups.push((loaded, attempts, rate, vec![name])),
+        }
+    }
+    groups.sort_by_key(|(loaded, attempts, ..)| (*loaded, Reverse(*attempts)));
+    for (loaded, attempts, rate, names) in &groups {
+        let tries = count(*attempts as usize, "attempt");
+        let load = if *loaded { "under load, " } else { "" };
+        let label = format!("    {load}{} ({tries}): ", share_of_attempts(*rate));
+        page.labelled(Tone::Faint, &label, Tone::Plain, &names.join(", "))?;
+    }
+    Ok(())
 }
 
 /// A share of all attempts: percent, or one in so many where percent would need zeros.
@@ -483,15 +588,25 @@ fn why(report: &Report) -> String {
         Grading::Fail => {
             let any =
                 |test: &dyn Fn(&Outcome) -> bool| report.records.iter().any(|r| test(&r.outcome));
+            let quiet = report
+                .records
+                .iter()
+                .any(|r| r.outcome.corruption().is_some() && r.case.rung != Rung::Loaded);
+            let wrong = if quiet {
+                "wrong data"
+            } else {
+                "wrong data, only under load"
+            };
             let seen: Vec<&str> = [
-                (any(&|o| o.corruption().is_some()), "wrong data"),
+                (any(&|o| o.corruption().is_some()), wrong),
                 (
                     any(&|o| matches!(o, Outcome::Faulted { .. })),
                     "a failed driver call",
                 ),
+                (any(&|o| matches!(o, Outcome::TimedOut { .. })), "a hang"),
                 (
-                    any(&|o| matches!(o, Outcome::TimedOut { .. } | Outcome::Never { .. })),
-                    "a hang",
+                    any(&|o| matches!(o, Outcome::Never { .. })),
+                    "kernels that waited for each other in vain",
                 ),
                 (any(&|o| matches!(o, Outcome::Died { .. })), "a dead worker"),
             ]

@@ -500,6 +500,7 @@ fn consumer(name: &str, state: ConsumerState, sentence: &str) -> Consumer {
         needs: vec![Rung::Copied, Rung::Touched],
         state,
         sentence: sentence.to_string(),
+        ..Consumer::default()
     }
 }
 
@@ -576,12 +577,14 @@ pub(crate) fn advice() -> Recommendation {
             workspace_bytes_per_rank: Some(50_365_568),
             workspace_formula: Some("a(4*(128*(2+8W)+4)) + 4*W*a(2n)".to_string()),
             dtype: "bf16".to_string(),
+            ..Sizing::default()
         }),
         refused: vec![(
             "custom-all-reduce".to_string(),
             "needs NVLink on more than two GPUs".to_string(),
         )],
         caveats: vec!["rungs 4 to 7 were not tested".to_string()],
+        ..Recommendation::default()
     }
 }
 
@@ -649,6 +652,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         arguments: vec!["qualify".to_string()],
         tested_gpus: (0..gpus).collect(),
         snapshot,
+        ladder: Vec::new(),
         records,
         observations: Vec::new(),
         selftest: Some(selftest()),
@@ -660,6 +664,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             not_run: Vec::new(),
             left_out: vec!["rungs 4 to 7: not built yet".to_string()],
             seen_fault_rate: Some(0.632),
+            sensitivity: Vec::new(),
         },
         findings: vec![
             finding(

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod hosts;
+mod ladder;
 mod saved;
 
 use hosts::{Answer, all_zeroed, corrupt, gap, run};

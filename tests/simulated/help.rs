@@ -12,6 +12,7 @@ fn help_of_every_command() {
         ("selftest", &["selftest", "--help"]),
         ("bench", &["bench", "--help"]),
         ("recommend", &["recommend", "--help"]),
+        ("verdict", &["verdict", "--help"]),
         ("explain", &["explain", "--help"]),
         ("list", &["list", "--help"]),
         ("demo", &["demo", "--help"]),

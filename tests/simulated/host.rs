@@ -31,8 +31,11 @@ pub(crate) struct Host {
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
-    /// Without the line that says what the run will take.
+    /// Without the line that says what the run will take, and without the launcher's own.
     pub(crate) stderr: String,
+    /// How often each planted fault struck, as the launcher counted.
+    #[allow(dead_code, reason = "read by the matrix alone")]
+    pub(crate) struck: Vec<(String, u64)>,
 }
 
 pub(crate) fn peerproof() -> PathBuf {
@@ -102,7 +105,10 @@ impl Host {
     pub(crate) fn qualify(&self, arguments: &[&str]) -> Report {
         let mut all = vec!["qualify", "--no-file", "--json"];
         all.extend(arguments);
-        let run = self.run(&all);
+        self.read(&self.run(&all))
+    }
+
+    fn read(&self, run: &Run) -> Report {
         let report = json::read(&run.stdout).unwrap_or_else(|error| {
             panic!("{}: {error}\n{}\n{}", self.scenario, run.stdout, run.stderr)
         });
@@ -115,6 +121,23 @@ impl Host {
         assert_eq!(run.stderr, "", "nothing to complain about");
         report
     }
+
+    /// The same, with how often each planted fault struck.
+    #[allow(dead_code, reason = "asked by the matrix alone")]
+    pub(crate) fn qualify_counting(&self, arguments: &[&str]) -> (Report, Vec<(String, u64)>) {
+        let mut all = vec!["qualify", "--no-file", "--json"];
+        all.extend(arguments);
+        let run = self.run(&all);
+        (self.read(&run), run.struck)
+    }
+}
+
+/// `fault TEXT struck N times`, read.
+fn struck(line: &str) -> Option<(String, u64)> {
+    let (fault, times) = line
+        .strip_prefix("simhost: fault ")?
+        .rsplit_once(" struck ")?;
+    Some((fault.to_string(), times.split(' ').next()?.parse().ok()?))
 }
 
 /// Runs a command to its end.
@@ -158,14 +181,14 @@ pub(crate) fn finish(child: &mut Child) -> Run {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
+    let complaints: String = complaints.join().unwrap();
     Run {
         code: status.code(),
         stdout: reader.join().unwrap(),
+        struck: complaints.lines().filter_map(struck).collect(),
         stderr: complaints
-            .join()
-            .unwrap()
             .split_inclusive('\n')
-            .filter(|line| !line.contains(" budget: "))
+            .filter(|line| !line.contains(" budget: ") && !line.starts_with("simhost: fault "))
             .collect(),
     }
 }

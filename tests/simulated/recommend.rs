@@ -1,8 +1,15 @@
 //! `recommend` from saved reports, and its arithmetic from numbers alone.
 
-use crate::host::{Host, peerproof, run, save};
-use peerproof::model::finding::Recommendation;
-use std::process::Command;
+use crate::host::{Host, Run, peerproof, run, save};
+use peerproof::model::{finding::Recommendation, report::Report};
+use std::{fs, path::Path, process::Command};
+
+/// `recommend ARGUMENTS`.
+fn recommend(arguments: &[&str]) -> Run {
+    let mut command = Command::new(peerproof());
+    command.arg("recommend").args(arguments);
+    run(command)
+}
 
 /// `recommend --json ARGUMENTS`, read.
 pub(crate) fn ask(arguments: &[&str]) -> Recommendation {
@@ -101,4 +108,246 @@ fn a_healthy_nvswitch_host_keeps_the_engines_defaults() {
             assert!(!names.contains(&name), "{engine}: {names:?}");
         }
     }
+}
+
+const QUESTION: [&str; 8] = [
+    "--engine", "vllm", "--hidden", "4096", "--tp", "2", "--batch", "32",
+];
+
+fn report_of(host: &Host, folder: &Path) -> (Report, String) {
+    let report = host.qualify(&[
+        "--gpus",
+        "0,1",
+        "--mechanism",
+        "bounce,staged,ce-push,sm-load,sm-store",
+    ]);
+    let path = folder.join("report.json");
+    save(&report, &path);
+    (report, path.to_str().unwrap().to_string())
+}
+
+fn asked<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    QUESTION
+        .iter()
+        .copied()
+        .chain(more.iter().copied())
+        .collect()
+}
+
+/// `eval "$(peerproof recommend ... --format shell)"`, in the shells that people use.
+#[test]
+fn settings_can_be_evaluated_by_a_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::new("rtxpro6000-x8-zeroed");
+    let (_, from) = report_of(&host, folder.path());
+    for shell in ["sh", "bash"] {
+        let script = format!(
+            "set -eu\nexport NCCL_SHM_DISABLE=1\neval \"$('{}' recommend {} --batch 600 --from '{from}' --format shell)\"\necho \"$NCCL_P2P_DISABLE ${{NCCL_SHM_DISABLE-unset}} $CUDA_VISIBLE_DEVICES\"\nshow() {{ for word in \"$@\"; do printf '[%s]' \"$word\"; done; echo; }}\neval \"show serve $PEERPROOF_FLAGS\"\n",
+            peerproof().display(),
+            "--engine vllm --hidden 4096 --tp 2",
+        );
+        let mut command = Command::new(shell);
+        command.args(["-c", &script]);
+        let run = run(command);
+        assert_eq!(run.code, Some(0), "{shell}: {}", run.stderr);
+        let lines: Vec<&str> = run.stdout.lines().collect();
+        assert_eq!(lines[0], "1 unset 0,1", "{shell}");
+        assert!(
+            lines[1].starts_with("[serve][--tensor-parallel-size][2]"),
+            "{}",
+            lines[1]
+        );
+        assert!(lines[1].contains("[--disable-custom-all-reduce]"));
+        assert!(
+            lines[1].contains("[{\"cudagraph_capture_sizes\":[1,2,4,8"),
+            "{}",
+            lines[1]
+        );
+    }
+    for (format, words) in [
+        ("env", &["NCCL_P2P_DISABLE=1\n"][..]),
+        (
+            "compose",
+            &[
+                "services:\n  vllm:\n    ipc: host\n",
+                "      NCCL_P2P_DISABLE: \"1\"\n",
+                "      - \"--disable-custom-all-reduce\"\n",
+            ],
+        ),
+        (
+            "kubernetes",
+            &[
+                "containers:\n  - name: vllm\n",
+                "      - name: NCCL_P2P_DISABLE\n        value: \"1\"\n",
+                "mountPath: /dev/shm",
+            ],
+        ),
+    ] {
+        let run = recommend(&asked(&["--from", &from, "--format", format]));
+        assert_eq!(run.code, Some(0), "{format}: {}", run.stderr);
+        for word in words {
+            assert!(
+                run.stdout.contains(word),
+                "{format}: {word}: {}",
+                run.stdout
+            );
+        }
+        assert!(!run.stdout.contains("NCCL_SHM_DISABLE"));
+        assert!(run.stderr.contains("cannot unset") && run.stderr.contains("NCCL_SHM_DISABLE"));
+        assert!(run.stdout.contains("NOT OF A REAL HOST"));
+        // What we write, we read as a launch without faults.
+        let file = folder.path().join(format);
+        fs::write(&file, &run.stdout).unwrap();
+        let check = recommend(&["--engine", "vllm", "--check-file", file.to_str().unwrap()]);
+        if format != "env" {
+            assert_eq!(
+                check.code,
+                Some(0),
+                "{format}: {}{}",
+                check.stdout,
+                check.stderr
+            );
+        }
+    }
+    let run = recommend(&asked(&["--from", &from, "--format", "json"]));
+    let value: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(value["environment"]["NCCL_P2P_DISABLE"], "1");
+    assert_eq!(value["proven"], "staged");
+}
+
+#[test]
+fn where_nothing_is_proven_there_is_nothing_to_run() {
+    for format in ["shell", "env", "json", "compose", "kubernetes"] {
+        let run = recommend(&asked(&["--no-host", "--format", format]));
+        assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{format}");
+        assert!(run.stderr.contains("nothing is proven"), "{}", run.stderr);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::new("two-gpus-no-p2p").fault("0>1:staged=zeroed");
+    let (_, from) = report_of(&host, folder.path());
+    let run = recommend(&asked(&["--from", &from, "--format", "shell"]));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (Some(2), ""),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("do not serve"), "{}", run.stderr);
+}
+
+#[test]
+fn launches_are_checked_with_an_exit_code() {
+    let check = |text: &str| recommend(&["--check", text]);
+    let good = check("vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4");
+    assert_eq!(good.code, Some(0), "{}", good.stdout);
+    assert!(good.stdout.contains("nothing known speaks against it"));
+    let bad = check("NCCL_P2P_DISABLE=1 vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4");
+    assert_eq!(bad.code, Some(2));
+    assert!(
+        bad.stdout.contains("--disable-custom-all-reduce"),
+        "{}",
+        bad.stdout
+    );
+    let slow = check("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x --enforce-eager");
+    assert_eq!(slow.code, Some(1));
+    let nothing = check("ls -l");
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(64), ""));
+    let open = check("vllm serve 'x");
+    assert_eq!(open.code, Some(64));
+    assert!(open.stderr.contains("line 1"), "{}", open.stderr);
+    let folder = tempfile::tempdir().unwrap();
+    let (_, from) = report_of(&Host::new("rtxpro6000-x8-zeroed"), folder.path());
+    let run = recommend(&[
+        "--check",
+        "vllm serve Qwen/Qwen3-32B -tp 4",
+        "--from",
+        &from,
+    ]);
+    assert_eq!(run.code, Some(2), "{}", run.stdout);
+    for word in [
+        "failed-peers-in-use",
+        "NCCL_P2P_DISABLE=1",
+        "VLLM_ALLREDUCE_USE_FLASHINFER=0",
+    ] {
+        assert!(run.stdout.contains(word), "{word}: {}", run.stdout);
+    }
+}
+
+#[test]
+fn a_models_own_configuration_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    fs::write(&path, r#"{"text_config":{"model_type":"qwen3","hidden_size":5120,"num_hidden_layers":64,"dtype":"bfloat16"}}"#).unwrap();
+    let name = path.to_str().unwrap();
+    let question = [
+        "--engine",
+        "sglang",
+        "--tp",
+        "4",
+        "--batch",
+        "32",
+        "--no-host",
+        "--model-config",
+        name,
+    ];
+    let sizing = ask(&question).sizing.unwrap();
+    assert_eq!(
+        (sizing.needed_elements, sizing.all_reduces),
+        (32 * 5120, Some(129))
+    );
+    fs::write(&path, "{\"hidden_size\": \n}").unwrap();
+    let run = recommend(&question);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(64), ""));
+    assert!(
+        run.stderr.contains("config.json: line 2: not JSON"),
+        "{}",
+        run.stderr
+    );
+}
+
+/// Only a report of real hardware that proves the pairs across processes may stand in for an engine's own test.
+#[test]
+fn a_file_of_peer_verdicts_is_written_from_proofs_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("cache.json");
+    let (mut report, from) = report_of(&Host::new("rtxpro6000-x8-zeroed"), folder.path());
+    let question = asked(&["--from", &from, "--write-p2p-cache", out.to_str().unwrap()]);
+    let run = recommend(&question);
+    assert_eq!(run.code, Some(64));
+    assert!(
+        run.stderr.contains("not of real hardware"),
+        "{}",
+        run.stderr
+    );
+    assert!(!out.exists());
+    report.authenticity = peerproof::model::snapshot::Authenticity::Hardware;
+    save(&report, Path::new(&from));
+    let run = recommend(&question);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("weakness: it has no date")
+            && run.stderr.contains("VLLM_SKIP_P2P_CHECK=0")
+    );
+    let text = fs::read_to_string(&out).unwrap();
+    assert_eq!(
+        text,
+        "{\n    \"0->0\": true,\n    \"0->1\": false,\n    \"1->0\": false,\n    \"1->1\": true\n}\n"
+    );
+    // Intact up to rung 3 says nothing of two processes.
+    let (mut healthy, from) = report_of(&Host::new("hgx-h200-x8"), folder.path());
+    healthy.authenticity = peerproof::model::snapshot::Authenticity::Hardware;
+    save(&healthy, Path::new(&from));
+    fs::remove_file(&out).unwrap();
+    let run = recommend(&asked(&[
+        "--from",
+        &from,
+        "--write-p2p-cache",
+        out.to_str().unwrap(),
+    ]));
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("rung 4") && !out.exists(),
+        "{}",
+        run.stderr
+    );
 }

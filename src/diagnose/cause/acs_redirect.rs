@@ -1,4 +1,4 @@
-//! ACS sends peer requests up to the root complex (decision row D2). A port whose control word could not be read is
+//! ACS sends peer requests up to the root complex (decision rows D2 and D13). A port whose control word could not be read is
 //! unknown, never clear; clear ports clear ACS and leave the host as broken as it is; source validation alone is no fault.
 
 use super::super::{
@@ -17,25 +17,17 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "acs-redirect",
     title: "ACS redirects peer traffic to the root complex",
     judge,
+    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    if e.is_guest() == Some(true) {
-        return vec![CAUSE.says(
-            Judgement::NotApplicable,
-            "in a virtual machine ACS belongs to the host and must stay on there; the guest's ports are emulated",
-        )];
-    }
-    let broken = e.fabric_failures();
-    if e.is_guest().is_none() && !broken.is_empty() {
-        let mut finding = CAUSE.says(
-            Judgement::CannotTell,
-            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
-        );
-        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
-        finding.pairs = broken;
-        return vec![finding];
-    }
+    let broken = match CAUSE.on_bare_metal(
+        e,
+        "in a virtual machine ACS belongs to the host and must stay on there; the guest's ports are emulated",
+    ) {
+        Ok(broken) => broken,
+        Err(instead) => return vec![*instead],
+    };
     if broken.is_empty() {
         return vec![slow_switch(e).unwrap_or_else(|| {
             CAUSE.says(
@@ -104,6 +96,21 @@ fn words(e: &Evidence, pairs: &[OrderedPair], keep: impl Fn(PciAddress) -> bool)
         .collect()
 }
 
+/// ATS beside ACS: translated requests pass a port directly only where DirectTrans is on as well.
+fn translations(e: &Evidence) -> Option<String> {
+    let on: Vec<String> = e
+        .gpus()
+        .filter(|(_, g)| g.ats.known() == Some(&Some(true)))
+        .map(|(i, _)| format!("GPU{i}"))
+        .collect();
+    (!on.is_empty()).then(|| {
+        format!(
+            "{}: ATS on; ports let translated requests through where DirectTrans is set",
+            on.join(", ")
+        )
+    })
+}
+
 fn fixes(ports: &BTreeSet<PciAddress>) -> Vec<String> {
     let mut fixes: Vec<String> = ports
         .iter()
@@ -119,6 +126,15 @@ fn fixes(ports: &BTreeSet<PciAddress>) -> Vec<String> {
     ));
     fixes.push("Warning: never on a host that passes devices to virtual machines: it merges IOMMU groups and removes the isolation between guests".to_string());
     fixes
+}
+
+/// The test that settles it, for a person to run: it changes the host.
+fn cleared_and_repeated(ports: &BTreeSet<PciAddress>) -> String {
+    let list: Vec<String> = ports.iter().map(PciAddress::to_string).collect();
+    format!(
+        "sudo sh -c 'for p in {}; do setpci -s $p ECAP_ACS+0x6.w=0000; done' && peerproof qualify",
+        list.join(" ")
+    )
 }
 
 fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
@@ -144,17 +160,9 @@ fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
         ),
     );
     finding.evidence = words(e, &held, |a| ports.contains(&a));
+    finding.evidence.extend(translations(e));
     finding.fix = fixes(&ports);
-    finding.next_test = ports.first().map(|_| {
-        format!(
-            "sudo sh -c 'for p in {}; do setpci -s $p ECAP_ACS+0x6.w=0000; done' && peerproof qualify",
-            ports
-                .iter()
-                .map(PciAddress::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
-        )
-    });
+    finding.next_test = Some(cleared_and_repeated(&ports));
     finding.pairs = held;
     finding
 }
@@ -186,6 +194,7 @@ fn slow_switch(e: &Evidence) -> Option<Finding> {
     );
     finding.evidence = words(e, &pairs, |a| ports.contains(&a));
     finding.fix = fixes(&ports);
+    finding.next_test = Some(cleared_and_repeated(&ports));
     finding.pairs = pairs;
     Some(finding)
 }

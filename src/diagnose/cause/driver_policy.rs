@@ -16,6 +16,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "driver-policy",
     title: "the driver does not offer peer access",
     judge,
+    wants: None,
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -161,6 +162,17 @@ fn policy(e: &Evidence, status: &str, pairs: Vec<OrderedPair>, total: usize) -> 
         pairs.len(),
         name_pairs(&pairs)
     ));
+    if guest {
+        let bridges = e.snapshot.host_bridges.iter().filter_map(|b| {
+            let chipset = virtual_chipset(b.identity.vendor, b.identity.device)?;
+            let (vendor, device) = (b.identity.vendor, b.identity.device);
+            Some(format!(
+                "host bridge {}: {vendor:04x}:{device:04x} ({chipset})",
+                b.pci
+            ))
+        });
+        finding.evidence.extend(bridges.take(2));
+    }
     if let Some(params) = e.snapshot.driver.params.known() {
         finding.evidence.extend(
             params
@@ -172,8 +184,19 @@ fn policy(e: &Evidence, status: &str, pairs: Vec<OrderedPair>, total: usize) -> 
         );
     }
     finding.fix = vec![fix];
+    finding.next_test = (severity > Severity::Info).then(|| "nvidia-smi topo -p2p w".into());
     finding.pairs = pairs;
     finding
+}
+
+/// Host bridges that QEMU invents, none of which the driver's chipset table holds.
+fn virtual_chipset(vendor: u16, device: u16) -> Option<&'static str> {
+    Some(match (vendor, device) {
+        (0x8086, 0x29c0) => "QEMU q35",
+        (0x8086, 0x1237) => "QEMU i440fx",
+        (0x1b36, 0x0008) => "QEMU PCIe host bridge",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "gpu-itself",
     title: "a GPU is not sound by itself",
     judge,
+    wants: None,
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(found[0].gpus, [GpuIndex(2)]);
         assert_eq!(found[0].confidence, Confidence::Established);
         assert!(found[0].because.contains("4 broken pairs"));
-        assert!(host.judge(|e| e.fabric_failures()).is_empty());
+        assert!(host.judge(|e| e.fabric_failures().is_empty()));
     }
 
     #[test]
@@ -265,7 +266,7 @@ mod tests {
         });
         assert_eq!(judged(&host)[0].severity, Severity::Critical);
         host.direct_wrong(WrongKind::Zeroed, |p| p == pair(0, 1));
-        assert!(host.judge(|e| e.fabric_failures()).is_empty());
+        assert!(host.judge(|e| e.fabric_failures().is_empty()));
     }
 
     #[test]

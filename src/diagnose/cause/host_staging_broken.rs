@@ -17,6 +17,10 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "host-staging-broken",
     title: "copies through the host are wrong",
     judge,
+    wants: Some(|e| {
+        let broken: Vec<OrderedPair> = e.peer_failures().into_iter().collect();
+        CAUSE.control_arms(&broken)
+    }),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {

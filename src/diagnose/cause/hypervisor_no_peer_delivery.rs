@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{Cause, requalify},
+    weigh::{ASKED_PAIRS, Cause, requalify},
 };
 use crate::model::{
     case::WrongKind,
@@ -16,10 +16,21 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "hypervisor-no-peer-delivery",
     title: "the hypervisor does not deliver peer writes",
     judge,
+    // The owner's look after the writer's own: the one test that tells a mirror.
+    wants: Some(|e| match e.is_guest() {
+        Some(true) => {
+            let broken = e.fabric_failures();
+            let mut cases = CAUSE.control_arms(broken);
+            let first = broken.iter().take(ASKED_PAIRS);
+            cases.extend(first.map(|p| CAUSE.wants(*p, "sm-store")));
+            cases
+        }
+        _ => Vec::new(),
+    }),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let broken = e.fabric_failures();
+    let broken: Vec<OrderedPair> = e.fabric_failures().to_vec();
     match e.is_guest() {
         Some(false) => {
             return vec![CAUSE.says(Judgement::NotApplicable, "not a virtual machine")];

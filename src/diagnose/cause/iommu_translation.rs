@@ -1,4 +1,4 @@
-//! A translating IOMMU on bare metal drops or misplaces peer writes (decision row D1). Presence is no fault: identity
+//! A translating IOMMU on bare metal drops or misplaces peer writes (decision rows D1 and D13). Presence is no fault: identity
 //! domains do not translate. In a guest the signals describe a virtual IOMMU and are not used.
 
 use super::super::{
@@ -6,6 +6,7 @@ use super::super::{
     weigh::{Cause, kernel_parameter, requalify},
 };
 use crate::model::{
+    case::Rung,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
     reading::Reading,
@@ -17,27 +18,19 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "iommu-translation",
     title: "the IOMMU translates peer traffic",
     judge,
+    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
 };
 
 const FAULT_MARKS: [&str; 3] = ["IO_PAGE_FAULT", "DMAR: [DMA", "NVRM: IOMMU mapping failed"];
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    if e.is_guest() == Some(true) {
-        return vec![CAUSE.says(
-            Judgement::NotApplicable,
-            "a guest sees a virtual IOMMU; what it shows says nothing of the host's",
-        )];
-    }
-    let broken = e.fabric_failures();
-    if e.is_guest().is_none() && !broken.is_empty() {
-        let mut finding = CAUSE.says(
-            Judgement::CannotTell,
-            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
-        );
-        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
-        finding.pairs = broken;
-        return vec![finding];
-    }
+    let broken = match CAUSE.on_bare_metal(
+        e,
+        "a guest sees a virtual IOMMU; what it shows says nothing of the host's",
+    ) {
+        Ok(broken) => broken,
+        Err(instead) => return vec![*instead],
+    };
     if broken.is_empty() {
         return vec![nothing_broken(e)];
     }
@@ -88,18 +81,22 @@ fn nothing_broken(e: &Evidence) -> Finding {
             "no pair is broken in a way that an IOMMU explains",
         );
     }
-    let mut finding = if e.peer_passes().is_empty() {
+    let tried = e
+        .records
+        .iter()
+        .any(|r| r.case.rung >= Rung::Copied && r.outcome.is_intact());
+    let mut finding = if tried {
+        CAUSE.says(
+            Judgement::Cleared,
+            "the IOMMU translates for some GPUs, and direct copies over the same path are right",
+        )
+    } else {
         let mut finding = CAUSE.says(
             Judgement::CannotTell,
             "the IOMMU translates for some GPUs, and no direct copy has been tried",
         );
         finding.next_test = Some("peerproof qualify".into());
         finding
-    } else {
-        CAUSE.says(
-            Judgement::Cleared,
-            "the IOMMU translates for some GPUs, and every direct copy that was tried is right",
-        )
     };
     finding.gpus = translating;
     finding
@@ -111,7 +108,8 @@ fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
     // A switch can route between its own ports without the IOMMU seeing it; a pass there clears nothing.
     let passing_through_root: Vec<OrderedPair> = e
         .peer_passes()
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|p| !e.has_nvlink(*p) && e.iommu_translates(*p) == Some(true))
         .filter(|p| e.path_type(*p).is_some_and(|t| t >= PathType::Phb))
         .collect();

@@ -13,6 +13,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "link-downtrained",
     title: "a PCIe link runs below its maximum",
     judge,
+    wants: None,
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -195,6 +196,7 @@ mod tests {
         host.observations.push(Observation {
             moment: moment.into(),
             gpus,
+            bridges: Vec::new(),
         });
     }
 

@@ -17,25 +17,15 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "root-complex-no-route",
     title: "the root complex does not route peer writes",
     judge,
+    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    if e.is_guest() == Some(true) {
-        return vec![CAUSE.says(
-            Judgement::NotApplicable,
-            "a virtual machine hides the path between root ports",
-        )];
-    }
-    let broken = e.fabric_failures();
-    if e.is_guest().is_none() && !broken.is_empty() {
-        let mut finding = CAUSE.says(
-            Judgement::CannotTell,
-            "it was not read whether a hypervisor is present, and in a guest these signals are not the host's",
-        );
-        finding.next_test = Some("grep -c hypervisor /proc/cpuinfo".into());
-        finding.pairs = broken;
-        return vec![finding];
-    }
+    let broken = match CAUSE.on_bare_metal(e, "a virtual machine hides the path between root ports")
+    {
+        Ok(broken) => broken,
+        Err(instead) => return vec![*instead],
+    };
     if broken.is_empty() {
         return vec![CAUSE.says(
             Judgement::NotApplicable,
@@ -118,7 +108,7 @@ fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
             tally.entry(kind).or_default().0 += 1;
         }
     }
-    for pair in e.peer_passes() {
+    for pair in e.peer_passes().iter().copied() {
         if let Some(kind) = e.path_type(pair).filter(|_| !e.has_nvlink(pair)) {
             tally.entry(kind).or_default().1 += 1;
         }

@@ -20,6 +20,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "slow-pair",
     title: "a pair is slower than its path should be",
     judge,
+    wants: None,
 };
 
 /// A rate below this share of that of its like is a finding: noise and NUMA distance stay above it.
@@ -82,7 +83,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 fn rates(e: &Evidence) -> Vec<Rate> {
     e.records
         .iter()
-        .filter(|r| r.alone && r.outcome.is_intact())
+        .filter(|r| r.alone && r.case.load.is_none() && r.outcome.is_intact())
         .filter_map(|r| {
             let pair = r.case.subject.pair()?;
             let rate = r.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;

@@ -4,7 +4,11 @@ use super::*;
 use crate::diagnose::sample::{Host, pair, refusal, wrong};
 use crate::diagnose::{consumers, coverage, findings};
 use crate::model::{
-    case::WrongKind, pair::GpuIndex, pci::PcieLink, reading::Reading, report::Plant,
+    case::{Load, WrongKind},
+    pair::GpuIndex,
+    pci::PcieLink,
+    reading::Reading,
+    report::Plant,
 };
 
 fn sound_checker() -> Selftest {
@@ -363,4 +367,109 @@ fn the_next_command_tests_the_pair_and_mechanism_of_the_headline() {
         "{}",
         verdict.next
     );
+}
+
+#[test]
+fn a_whole_climb_passes_and_says_what_stays_open() {
+    let mut host = Host::root_complex(4);
+    host.climb_all();
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Pass, "{verdict:?}");
+    assert_eq!(
+        verdict.headline,
+        "12 of 12 ordered pairs intact up to rung 5 resident, right under load too"
+    );
+    assert!(
+        verdict
+            .cause
+            .contains("proven as far as this version tests: NCCL P2P"),
+        "{}",
+        verdict.cause
+    );
+    host.records.retain(|r| {
+        r.case.mechanism != "vmm-sm-load" || r.case.subject != Subject::Pair(pair(0, 1))
+    });
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(
+        headline.contains("up to rung 3 touched, right under load too; rung 4 shared is incomplete: vmm-sm-load did not run"),
+        "{headline}"
+    );
+}
+
+#[test]
+fn wrong_only_under_load_fails_and_says_so() {
+    let mut host = Host::root_complex(4);
+    host.climb_all();
+    host.load(
+        pair(3, 1),
+        "ce-push",
+        Load::AllPairs,
+        wrong(WrongKind::Stale),
+        0.0,
+    );
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert!(
+        verdict.headline.starts_with(
+            "3->1 ce-push: stale in 3 of 3 attempts; wrong only under load: every ordered pair at once; 1 of 12 pairs"
+        ),
+        "{}",
+        verdict.headline
+    );
+    // One pair alone makes no load.
+    assert!(!verdict.next.contains("--pairs"), "{}", verdict.next);
+    host.set_wrong(pair(3, 1), "sm-load", WrongKind::Stale);
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(!headline.contains("only under load"), "{headline}");
+}
+
+#[test]
+fn late_and_never_are_told_in_words() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    let never = Outcome::Never {
+        round: 3,
+        rounds: 1000,
+        after_ms: 2000,
+    };
+    host.set(pair(1, 0), "resident", never);
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(
+        headline.starts_with(
+            "1->0 resident: two kernels waited for each other in vain: the flag of round 3 of 1000 never came in 2000 ms"
+        ),
+        "{headline}"
+    );
+    host.set_wrong(pair(2, 3), "resident", WrongKind::Late);
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(
+        headline.starts_with("2->3 resident: late in 3 of 3 attempts: the flag came before"),
+        "{headline}"
+    );
+}
+
+/// Judging again is cheap enough to be asked of every saved report of a fleet.
+#[test]
+fn an_eight_gpu_report_is_judged_in_milliseconds() {
+    for broken in [false, true] {
+        let mut host = Host::root_complex(8);
+        host.climb_all();
+        if broken {
+            for p in OrderedPair::all(8) {
+                host.set_wrong(p, "ce-push", WrongKind::Zeroed);
+            }
+        }
+        let once = host.records.clone();
+        for _ in 1..4 {
+            host.records.extend(once.iter().cloned());
+        }
+        let started = std::time::Instant::now();
+        const TIMES: u32 = 5;
+        for _ in 0..TIMES {
+            judged(&host, &sound_checker());
+        }
+        let each = started.elapsed() / TIMES;
+        println!("{} records, broken {broken}: {each:?}", host.records.len());
+        assert!(each.as_millis() < 500, "{each:?}");
+    }
 }

@@ -40,7 +40,8 @@ impl Mechanism for Bounce {
     }
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
-        let pinned = transfer.source.pinned.region();
+        let (source, destination) = (transfer.other()?, transfer.executing);
+        let pinned = source.pinned.region();
         let chunk = pinned.bytes().max(1);
         let mut done = 0;
         while done < transfer.from.bytes() {
@@ -55,21 +56,12 @@ impl Mechanism for Bounce {
                 ));
             };
             // The source's stream fills the pinned chunk after the destination's stream has emptied the last one.
-            transfer
-                .source
-                .stream
-                .wait_event(&transfer.destination.emptied)?;
-            transfer.source.stream.copy(through, from)?;
-            transfer.source.stream.record(&transfer.source.filled)?;
-            transfer
-                .destination
-                .stream
-                .wait_event(&transfer.source.filled)?;
-            transfer.destination.stream.copy(to, through)?;
-            transfer
-                .destination
-                .stream
-                .record(&transfer.destination.emptied)?;
+            source.stream.wait_event(&destination.emptied)?;
+            source.stream.copy(through, from)?;
+            source.stream.record(&source.filled)?;
+            destination.stream.wait_event(&source.filled)?;
+            destination.stream.copy(to, through)?;
+            destination.stream.record(&destination.emptied)?;
             done += bytes;
         }
         Ok(())

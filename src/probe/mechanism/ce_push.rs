@@ -34,21 +34,11 @@ impl Mechanism for CePush {
     }
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
-        let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = (
-            (transfer.to, &*destination.context),
-            (transfer.from, &*source.context),
-        );
-        Ok(source.stream.copy_peer(to, from)?)
+        transfer.push(transfer.to, transfer.from)
     }
 
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError> {
-        let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = (
-            (scratch, &*source.context),
-            (transfer.to, &*destination.context),
-        );
-        source.stream.copy_peer(to, from)?;
+        transfer.pull(scratch, transfer.to)?;
         Ok(true)
     }
 

@@ -1,41 +1,58 @@
 //! Ways of moving bytes from one GPU to another: one file each, and this roster.
 
-use super::seat::Seat;
 use crate::{
     ffi::driver::DriverError,
-    gpu::{Region, kernels::KernelError, stream::Stream},
-    model::{case::Rung, pair::OrderedPair},
+    gpu::{Region, kernels::KernelError},
+    model::{
+        case::{PeerAccess, Rung},
+        pair::OrderedPair,
+    },
 };
 use serde::{Deserialize, Serialize};
 
+mod across;
+mod atomics;
 mod bounce;
 mod ce_pull;
 mod ce_push;
+mod ends;
+mod host_exchange;
+mod pooled;
 mod sm_load;
 mod sm_store;
+mod sm_store4;
 mod staged;
 
+pub use ends::Transfer;
+
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 6] = [
+pub const ROSTER: [&dyn Mechanism; 22] = [
     &bounce::Bounce,
     &staged::Staged,
+    &host_exchange::HostExchange,
     &ce_push::CePush,
     &ce_pull::CePull,
+    &pooled::CE_PUSH,
+    &pooled::CE_PULL,
     &sm_load::SmLoad,
     &sm_store::SmStore,
+    &sm_store4::SmStore4,
+    &atomics::Atomics,
+    &atomics::Contended,
+    &pooled::SM_LOAD,
+    &pooled::SM_STORE,
+    &across::IPC_CE_PUSH,
+    &across::IPC_CE_PULL,
+    &across::IPC_SM_LOAD,
+    &across::IPC_SM_STORE,
+    &across::VMM_CE_PUSH,
+    &across::VMM_SM_LOAD,
+    &across::VMM_SM_STORE,
+    &across::FABRIC_SM_STORE,
 ];
 
-/// One transfer: both ends and their regions, of equal length.
-pub struct Transfer<'a> {
-    /// Seat of the source GPU.
-    pub source: &'a Seat,
-    /// Seat of the destination GPU.
-    pub destination: &'a Seat,
-    /// What is sent.
-    pub from: Region,
-    /// Where it must arrive.
-    pub to: Region,
-}
+/// Most bytes of a transfer whose every word is a transaction of its own.
+const FINE: u64 = 1 << 20;
 
 /// Which end's engine moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +74,9 @@ pub enum Place {
     Off,
     /// One process over all GPUs with peer access enabled both ways.
     On,
+    /// One process over all GPUs that never enabled peer access, its buffers in stream-ordered pools that each peer was
+    /// granted access to.
+    Granted,
     /// One process per GPU, as engines run: memory of others is opened by handle.
     Ranks,
 }
@@ -67,7 +87,35 @@ impl Place {
         match self {
             Place::Off => "staged",
             Place::On => "peer access",
+            Place::Granted => "granted pools",
             Place::Ranks => "across processes",
+        }
+    }
+}
+
+/// What kind of memory the far end of a transfer is, and so how the executing GPU may touch it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Memory {
+    /// cuMemAlloc, in one process with both contexts.
+    Plain,
+    /// A stream-ordered pool of this process, whose memory is granted to the accessor.
+    Pool,
+    /// cuMemAlloc of another process, opened by its CUDA IPC handle.
+    Ipc,
+    /// cuMemCreate of another process, its handle a file descriptor that came over a Unix socket.
+    Vmm,
+    /// The same with a fabric handle: 64 bytes that also cross hosts.
+    Fabric,
+}
+
+impl Memory {
+    /// What lets the executing GPU touch it, in a worker that enabled peer access (`on`) or never did.
+    pub fn peer_access(self, on: bool) -> PeerAccess {
+        match (self, on) {
+            (Memory::Plain, true) => PeerAccess::Both,
+            (Memory::Plain, false) => PeerAccess::Off,
+            (Memory::Ipc, _) => PeerAccess::Imported,
+            (Memory::Pool | Memory::Vmm | Memory::Fabric, _) => PeerAccess::Granted,
         }
     }
 }
@@ -102,26 +150,31 @@ pub trait Mechanism: Sync {
     fn rung(&self) -> Rung;
     /// Which worker processes carry it.
     fn place(&self) -> Place;
+    /// What kind of memory the far end is.
+    fn memory(&self) -> Memory {
+        Memory::Plain
+    }
     /// Whether it needs kernels on the executing GPU.
     fn needs_kernels(&self) -> bool;
+    /// Whether it issues atomics on the other end's memory: never where the driver does not advertise them as native.
+    fn needs_atomics(&self) -> bool {
+        false
+    }
+    /// Whether it can move `bytes` bytes from byte `offset` of a buffer on, in reasonable time.
+    fn takes(&self, _offset: u64, _bytes: u64) -> bool {
+        true
+    }
     /// Whether its rate is taken: events of one stream can time it, and the number tells something of its own.
     fn timed(&self) -> bool {
         true
     }
-    /// Which end executes.
+    /// Which end executes; of `Host`, the destination's stream is the last to be done.
     fn side(&self) -> Side;
-    /// Queues the transfer on the executing seat's stream.
+    /// Queues the transfer. When the executing seat's stream is done, it is.
     fn start(&self, transfer: &Transfer) -> Result<(), StartError>;
     /// Queues the accessor's own view of the destination into `scratch` on the executing seat, by the engine that wrote;
     /// false when this mechanism has no such view.
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError>;
-    /// The stream whose completion means that the transfer is done.
-    fn stream<'a>(&self, transfer: &Transfer<'a>) -> &'a Stream {
-        match self.side() {
-            Side::Source => &transfer.source.stream,
-            Side::Destination | Side::Host => &transfer.destination.stream,
-        }
-    }
     /// The executor in words, for records.
     fn executor(&self, pair: OrderedPair) -> String;
 }

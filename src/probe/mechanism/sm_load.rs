@@ -34,7 +34,7 @@ impl Mechanism for SmLoad {
     }
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
-        let seat = transfer.destination;
+        let seat = transfer.executing;
         Ok(seat
             .kernels()?
             .copy_load(&seat.stream, transfer.to, transfer.from)?)

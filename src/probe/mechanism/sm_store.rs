@@ -34,14 +34,14 @@ impl Mechanism for SmStore {
     }
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
-        let seat = transfer.source;
+        let seat = transfer.executing;
         Ok(seat
             .kernels()?
             .copy_store(&seat.stream, transfer.to, transfer.from)?)
     }
 
     fn view(&self, transfer: &Transfer, scratch: Region) -> Result<bool, StartError> {
-        let seat = transfer.source;
+        let seat = transfer.executing;
         // Uncached loads, in a launch after the stores.
         seat.kernels()?
             .copy_load(&seat.stream, scratch, transfer.to)?;

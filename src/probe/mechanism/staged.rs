@@ -35,12 +35,8 @@ impl Mechanism for Staged {
     }
 
     fn start(&self, transfer: &Transfer) -> Result<(), StartError> {
-        let (source, destination) = (transfer.source, transfer.destination);
-        let (to, from) = (
-            (transfer.to, &*destination.context),
-            (transfer.from, &*source.context),
-        );
-        Ok(destination.stream.copy_peer(to, from)?)
+        transfer.other()?;
+        transfer.pull(transfer.to, transfer.from)
     }
 
     fn view(&self, _: &Transfer, _: Region) -> Result<bool, StartError> {

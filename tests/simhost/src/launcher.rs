@@ -1,7 +1,8 @@
 //! Runs a program on a scenario: writes the scenario's tree into a private folder, puts the look-alike libraries first on
 //! the library path, and passes the program's end through.
-use crate::scenario::{Error, Scenario};
-use crate::world::SCENARIO_VARIABLE;
+use crate::scenario::{Error, Scenario, never_strikes};
+use crate::topology::Topology;
+use crate::world::{SCENARIO_VARIABLE, strikes_of};
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -139,7 +140,31 @@ extern "C" fn pass_on(signal: i32) {
     }
 }
 
-/// Runs `program --root DIR arguments...` on the scenario and waits for it. Signals that would end the launcher go to the
+/// Faults that cannot strike on the scenario, each with the reason.
+pub fn idle_faults(scenario: &Scenario) -> Result<Vec<String>, Error> {
+    let topology = Topology::new(scenario)?;
+    let say = |f: crate::scenario::Fault| {
+        let reason = never_strikes(&f, scenario, &topology)?;
+        Some(format!("fault {} can never strike: {reason}", f.text))
+    };
+    Ok(scenario.faults()?.into_iter().filter_map(say).collect())
+}
+
+/// One line for each planted fault: how often it struck, in all processes of the run.
+fn struck(scenario: &Scenario, stage: &Stage) -> Vec<String> {
+    match strikes_of(&stage.scenario(), scenario.faults.len()) {
+        Ok(counts) => scenario
+            .faults
+            .iter()
+            .zip(counts)
+            .map(|(fault, n)| format!("fault {fault} struck {n} times"))
+            .collect(),
+        Err(e) => vec![format!("how often the faults struck is not known: {e}")],
+    }
+}
+
+/// Runs `program --root DIR arguments...` on the scenario and waits for it. Faults that cannot strike are said on
+/// standard error before, and how often each one struck after. Signals that would end the launcher go to the
 /// program, in a process group of its own so that a terminal's Ctrl-C arrives once.
 pub fn run(
     scenario: &Scenario,
@@ -148,6 +173,9 @@ pub fn run(
     arguments: &[OsString],
 ) -> Result<ExitStatus, Error> {
     let stage = Stage::new(scenario, library)?;
+    for line in idle_faults(scenario)? {
+        eprintln!("simhost: {line}");
+    }
     let mut command = Command::new(program);
     command.arg("--root").arg(stage.root()).args(arguments);
     stage.equip(&mut command);
@@ -180,6 +208,11 @@ pub fn run(
         .wait()
         .map_err(|e| Error(format!("{}: {e}", program.to_string_lossy())));
     CHILD.store(0, Ordering::SeqCst);
+    if !scenario.faults.is_empty() {
+        for line in struck(scenario, &stage) {
+            eprintln!("simhost: {line}");
+        }
+    }
     status
 }
 

@@ -6,11 +6,13 @@
 //! - [`tree`]: hwloc XML and the /sys, /proc and kernel-log files of a scenario;
 //! - [`launcher`]: runs a program on a scenario;
 //! - [`ptx`]: executes the kernels that the product ships;
+//! - [`flows`]: what processes of one run tell each other of their transfers;
 //! - `cuda`, `nvml`: the exported functions;
 //! - `world`: the scenario of this process, and what the processes of one run share.
 #![allow(non_snake_case, reason = "exported names are NVIDIA's")]
 
 pub mod cuda;
+pub mod flows;
 pub mod launcher;
 pub mod nvml;
 pub mod ptx;

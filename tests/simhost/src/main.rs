@@ -16,10 +16,15 @@ Runs a program on a simulated multi-GPU host.
 SCENARIO is a shipped name or the path of a TOML file. PROGRAM is started with `--root FOLDER` before its arguments.
 FAULT is SRC>DST:MECHANISM=KIND[:WHEN][:name=value]..., for example `2>5:ce_push=hang` or `*>*:any=zeroed:nth=3`.
   ends        GPU number, * or host
-  mechanisms  ce_push ce_pull staged bounce_d2h bounce_h2d sm_load sm_store atomic own enable, ce, sm, any; `ipc.` in front
+  mechanisms  ce_push ce_pull staged bounce_d2h bounce_h2d sm_load sm_store sm_store4 sm_store16 atomic
+              host_load host_store host_atomic (kernels on pinned memory; the other end is host) own enable; ce, sm, any
+              in front: ipc. vmm. pool. plain. (only through such memory; with enable, the call that opens it)
   kinds       zeroed ones dropped mirrored stale misrouted[:to=N] spilled[:bytes=N] shifted[:bytes=N]
               flipped[:mask=N:every=N] partial[:keep=N:hole=N] slow[:factor=N] hang sticky[:code=N] death refusal[:code=N]
-  when        always once nth=N after=N, and min_offset=N min_bytes=N";
+              late[:us=N] (a flag overtakes the stores before it) lost_flag; these two are of sm_store and host_store
+  when        always once at=N nth=N after=N random=P[:seed=N], and min_offset=N min_bytes=N from=N until=N
+              load=N (only while N other transfers of the run are under way; every transfer then takes 10 ms at least)
+After the run, standard error has one line for each fault: `simhost: fault FAULT struck N times`.";
 
 const USAGE_ERROR: u8 = 64;
 const FAILED: u8 = 70;

@@ -4,7 +4,7 @@ use crate::scenario::spec::{Claim, Error, Port, Scenario};
 
 mod route;
 
-pub use route::{Engine, LinkId, Route};
+pub use route::{Collapse, Engine, LinkId, Route};
 
 /// How far two GPUs are apart, in nvidia-smi's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +118,8 @@ pub struct Topology {
     pub gpu_nodes: Vec<usize>,
     /// Capacity of each link in bytes per ns.
     pub capacity: Vec<f64>,
+    /// Rules for links on which posted writes pile up.
+    pub collapses: Vec<Collapse>,
     packages: usize,
     scenario: Scenario,
     claims: Vec<(PairPattern, Claim)>,
@@ -232,11 +234,13 @@ impl Topology {
             nodes,
             gpu_nodes,
             capacity: Vec::new(),
+            collapses: Vec::new(),
             packages: scenario.packages.len(),
             scenario: scenario.clone(),
             claims,
         };
         topology.capacity = topology.capacities();
+        topology.collapses = topology.collapse_rules()?;
         Ok(topology)
     }
 

@@ -1,7 +1,8 @@
 //! The scenario of this process, read once, and the page that all processes of one run share: the modelled clock, the
 //! counts of faults, memory in use, and link counters.
 use crate::MAX_GPUS;
-use crate::scenario::{Fault, Mechanism, Scenario};
+use crate::flows::{Activity, Flows, reset};
+use crate::scenario::{Fault, Kind, Mechanism, Scenario, Via};
 use crate::topology::Topology;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ pub struct ProcessSlot {
     pub pid: AtomicU32,
     /// GPUs on which it has a context, as a bit set.
     pub contexts: AtomicU32,
+    /// Transfers under way, counted only where some fault asks for load.
+    pub flying: AtomicU32,
+    /// What it says of its transfers.
+    pub activity: Activity,
     /// Bytes of device memory on each GPU.
     pub used: [AtomicU64; MAX_GPUS],
 }
@@ -31,8 +36,12 @@ pub struct Shared {
     pub clock: AtomicU64,
     /// Transfers that each fault was asked about.
     fault_counts: [AtomicU64; FAULTS],
+    /// How often each fault struck.
+    fault_strikes: [AtomicU64; FAULTS],
     /// Bytes sent and received over NVLink by each GPU.
     pub nvlink_bytes: [[AtomicU64; 2]; MAX_GPUS],
+    /// Transfers of all processes.
+    pub flows: Flows,
     /// Processes.
     pub processes: [ProcessSlot; PROCESSES],
 }
@@ -111,18 +120,43 @@ impl World {
         source: Option<usize>,
         destination: Option<usize>,
         mechanism: Mechanism,
-        ipc: bool,
+        via: Via,
     ) -> impl Iterator<Item = (usize, &Fault)> {
         self.faults
             .iter()
             .enumerate()
-            .filter(move |(_, f)| f.concerns(source, destination, mechanism, ipc))
+            .filter(move |(_, f)| f.concerns(source, destination, mechanism, via))
     }
 
     /// Counts one transfer against a fault and says whether it strikes.
     pub fn strikes(&self, fault: usize) -> bool {
         let count = self.shared.fault_counts[fault].fetch_add(1, Ordering::SeqCst);
-        self.faults[fault].strikes(count)
+        let strikes = self.faults[fault].strikes(count);
+        // These two strike only where a flag follows; who plays them says so.
+        let later = matches!(self.faults[fault].kind, Kind::Late { .. } | Kind::LostFlag);
+        if strikes && !later {
+            self.struck(fault);
+        }
+        strikes
+    }
+
+    /// Notes that a fault has struck.
+    pub fn struck(&self, fault: usize) {
+        self.shared.fault_strikes[fault].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether some fault asks for load. Transfers then take real time, so that "under way" means something.
+    pub fn loaded(&self) -> bool {
+        self.faults.iter().any(|f| f.load > 0)
+    }
+
+    /// Other transfers of the run that are under way, of any process.
+    pub fn others_under_way(&self) -> u32 {
+        let all: u32 = self
+            .processes()
+            .map(|p| p.flying.load(Ordering::SeqCst))
+            .sum();
+        all.saturating_sub(1)
     }
 
     /// Slot of this process, taken on the first call.
@@ -143,6 +177,8 @@ impl World {
                 .is_ok();
             if taken {
                 slot.contexts.store(0, Ordering::SeqCst);
+                slot.flying.store(0, Ordering::SeqCst);
+                reset(&slot.activity);
                 slot.used.iter().for_each(|u| u.store(0, Ordering::SeqCst));
             }
             taken
@@ -235,4 +271,32 @@ fn map_shared(path: &Path) -> std::io::Result<&'static Shared> {
     }
     // SAFETY: page aligned, large enough, lives for ever, and made of atomics only, for which any bytes are valid.
     Ok(unsafe { &*p.cast::<Shared>() })
+}
+
+/// How often each fault of a staged scenario has struck, in the order of the scenario.
+pub fn strikes_of(scenario: &Path, faults: usize) -> std::io::Result<Vec<u64>> {
+    let shared = map_shared(&shared_path(scenario))?;
+    let counts = shared.fault_strikes.iter().take(faults);
+    Ok(counts.map(|c| c.load(Ordering::SeqCst)).collect())
+}
+
+/// A transfer under way, while the value lives.
+pub struct Flight(&'static ProcessSlot);
+
+impl Flight {
+    /// Real time that a transfer takes at least in a scenario with faults that ask for load.
+    pub const DWELL: std::time::Duration = std::time::Duration::from_millis(10);
+
+    /// Starts one; None where no fault asks for load.
+    pub fn start(world: &World) -> Option<Self> {
+        let slot = world.loaded().then(|| world.slot()).flatten()?;
+        slot.flying.fetch_add(1, Ordering::SeqCst);
+        Some(Self(slot))
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.flying.fetch_sub(1, Ordering::SeqCst);
+    }
 }

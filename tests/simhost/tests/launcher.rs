@@ -76,7 +76,7 @@ fn exit_codes_pass_through() {
 #[test]
 fn lists_and_shows() {
     let list = said(&simhost(&["list"]));
-    assert_eq!(list.lines().count(), 13);
+    assert_eq!(list.lines().count(), 15);
     let shown = said(&simhost(&[
         "show",
         "rtxpro6000-x8-zeroed",
@@ -100,4 +100,45 @@ fn lists_and_shows() {
         assert_eq!(output.status.code(), Some(64), "{wrong:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+#[test]
+fn faults_are_said_before_and_counted_after() {
+    let run = |faults: &[&str]| {
+        let mut arguments = vec!["run", "geforce-x2-refused"];
+        faults
+            .iter()
+            .for_each(|f| arguments.extend(["--fault", *f]));
+        arguments.extend(["--", "/bin/true"]);
+        let output = simhost(&arguments);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (fault, reason) in [
+        ("0>1:ce_push=zeroed", "the pair has no peer access"),
+        ("0>1:sm_store=late", "the pair has no peer access"),
+        ("*>*:host_store=zeroed", "no pair"),
+        ("1>1:staged=zeroed", "no pair"),
+        ("host>1:host_load=mirrored", "changes nothing"),
+        ("0>1:staged=zeroed:min_offset=32Mi", "bytes of memory"),
+        ("0>1:staged=zeroed:random=0", "probability is 0"),
+    ] {
+        let said = run(&[fault]);
+        assert!(
+            said.lines().any(|l| l
+                .starts_with(&format!("simhost: fault {fault} can never strike: "))
+                && l.contains(reason)),
+            "{said}"
+        );
+        assert!(
+            said.contains(&format!("simhost: fault {fault} struck 0 times")),
+            "{said}"
+        );
+    }
+    let said = run(&[
+        "0>1:staged=zeroed",
+        "1>host:host_store=dropped",
+        "1>host:bounce_d2h=flipped",
+    ]);
+    assert!(!said.contains("never"), "{said}");
+    assert_eq!(said.matches(" struck 0 times").count(), 3, "{said}");
 }

@@ -602,6 +602,53 @@ fn packing_and_unpacking() {
     );
 }
 
+/// What kernels of resident exchanges use, at the scope of the system.
+#[test]
+fn system_scope_forms() {
+    for (op, f) in [
+        ("add", (|a, b| a.wrapping_add(b)) as fn(u32, u32) -> u32),
+        ("exch", |_, b| b),
+        ("and", |a, b| a & b),
+        ("or", |a, b| a | b),
+        ("xor", |a, b| a ^ b),
+        ("min", |a, b| a.min(b)),
+        ("max", |a, b| a.max(b)),
+    ] {
+        let ty = if matches!(op, "exch" | "and" | "or" | "xor") {
+            "b"
+        } else {
+            "u"
+        };
+        for (sem, fence) in [
+            ("", "membar.sys;"),
+            (".relaxed", "fence.acq_rel.sys;"),
+            (".release", "fence.sc.sys;"),
+            (".acq_rel", ""),
+        ] {
+            let body = format!(
+                "activemask.b32 %r5; nanosleep.u32 20; mov.u64 %d5, %globaltimer; mov.u64 %d6, %clock64;\n\
+                 atom{sem}.sys.global.{op}.{ty}32 %t0, [%rd3], %a1; {fence} ld.relaxed.sys.global.u32 %t1, [%rd3];\n\
+                 ld.mmio.relaxed.sys.global.u32 %t2, [%rd3]; sub.s32 %t2, %t2, %t1; sub.s32 %t0, %t0, %a0;\n\
+                 add.s32 %o, %t0, %t1; add.s32 %o, %o, %t2;"
+            );
+            check(&[32, 32], 32, &body, |o| {
+                u64::from(f(o[0] as u32, o[1] as u32))
+            });
+        }
+        if op != "exch" {
+            let body = format!(
+                "red.release.sys.global.{op}.{ty}32 [%rd3], %a1; ld.acquire.sys.global.u32 %o, [%rd3];"
+            );
+            check(&[32, 32], 32, &body, |o| {
+                u64::from(f(o[0] as u32, o[1] as u32))
+            });
+        }
+    }
+    let body = "st.release.sys.global.u64 [%rd3], %a1; st.mmio.relaxed.sys.global.u64 [%rd3], %a1; st.volatile.global.v2.u32 [%rd3], {%r5, %r6};\n\
+        st.global.v4.u8 [%rd3], {%r5, %r5, %r5, %r5}; st.global.u64 [%rd3], %a1; ld.global.v2.u64 {%d0, %d1}, [%rd3]; xor.b64 %d0, %d0, %a1; xor.b64 %d1, %d1, %a1; or.b64 %o, %d0, %d1;";
+    check(&[64, 64], 64, body, |_| 0);
+}
+
 #[test]
 fn memory_forms() {
     // Vectors, narrow elements with either extension, volatile, relaxed, cache operators, local memory.

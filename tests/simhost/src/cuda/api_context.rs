@@ -2,8 +2,7 @@
 use super::codes::*;
 use super::context::{Driver, driver, export, initialise, put};
 use super::engine::lock;
-use super::view::{die, forever};
-use crate::scenario::{Kind, Mechanism};
+use crate::scenario::Via;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -96,24 +95,7 @@ export! {
         if flags != 0 { return Err(INVALID_VALUE); }
         let peer = driver.context(peer as usize)?.gpu;
         if peer == context.gpu { return Err(INVALID_DEVICE); }
-        for (i, fault) in driver.world.concerned(Some(context.gpu), Some(peer), Mechanism::Enable, false) {
-            if driver.world.strikes(i) {
-                match fault.kind {
-                    Kind::Refusal { code } => return Err(code),
-                    Kind::Death => die(),
-                    Kind::Hang => forever(),
-                    Kind::Sticky { code } => {
-                        context.poison.store(code, Ordering::SeqCst);
-                        return Err(code);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        match driver.world.topology.enable_result(context.gpu, peer) {
-            SUCCESS => {}
-            code => return Err(code),
-        }
+        driver.may_enable(context.gpu, peer, Via::NONE, PEER_UNSUPPORTED)?;
         let mut peers = lock(&context.peers);
         if peers.contains(&peer) { return Err(PEER_ALREADY); }
         if peers.len() >= MOST_PEERS && !driver.world.topology.has_nvswitch() { return Err(TOO_MANY_PEERS); }

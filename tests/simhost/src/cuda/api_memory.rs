@@ -3,6 +3,7 @@ use super::codes::*;
 use super::context::{driver, export, put};
 use super::copy::{self, Place};
 use super::engine::{Op, Stream};
+use super::graph;
 use super::memory::Kind;
 use super::timeline::Work;
 use crate::topology::Engine as Carrier;
@@ -31,7 +32,26 @@ fn copy_on(
     len: usize,
 ) -> Result<(Arc<Op>, usize), Code> {
     let stream = stream_of(stream)?;
-    Ok((copy::submit(driver()?, &stream, to, from, len)?, stream.gpu))
+    Ok((
+        copy::submit(driver()?, &stream, to, from, len, None)?,
+        stream.gpu,
+    ))
+}
+
+/// The same without a wait, and so what a capture can take; the places are looked up when it is submitted.
+fn enqueue(
+    stream: *mut c_void,
+    to: Pointer,
+    from: Pointer,
+    len: usize,
+    named: Option<(usize, usize)>,
+) -> Result<(), Code> {
+    let (driver, stream) = (driver()?, stream_of(stream)?);
+    let submit = move |driver: &'static super::context::Driver, stream: &Arc<Stream>| {
+        let (to, from) = (Place::any(driver, to), Place::any(driver, from));
+        copy::submit(driver, stream, to, from, len, named)
+    };
+    graph::put(driver, &stream, Arc::new(submit))
 }
 
 /// A device address and a host address; a copy of no bytes is nothing.
@@ -55,12 +75,62 @@ fn with_host(
         Place::device(driver, device, len as u64)?,
         Place::any(driver, host),
     );
+    if !wait {
+        let (to, from) = if to_host {
+            (host, device)
+        } else {
+            (device, host)
+        };
+        return enqueue(stream, to, from, len, None);
+    }
     let (op, gpu) = if to_host {
         copy_on(stream, h, d, len)?
     } else {
         copy_on(stream, d, h, len)?
     };
-    if wait { finish(&op, gpu) } else { Ok(()) }
+    finish(&op, gpu)
+}
+
+/// Fills `count` times the pattern.
+fn fill(
+    driver: &'static super::context::Driver,
+    stream: &Arc<Stream>,
+    to: Pointer,
+    pattern: Vec<u8>,
+    count: usize,
+) -> Result<Arc<Op>, Code> {
+    let len = pattern.len() * count;
+    let place = Place::device(driver, to, len as u64)?;
+    let allows = |a: &Arc<super::memory::Allocation>| a.allows(stream.gpu, true);
+    if !place.allocation.as_ref().is_some_and(allows) {
+        return Err(INVALID_VALUE);
+    }
+    let gpu = place.gpu().unwrap_or(stream.gpu);
+    let topology = &driver.world.topology;
+    let route = topology.peer_route(stream.gpu, gpu, Carrier::Sm);
+    let work = Work {
+        lead_ns: driver.world.scenario.rates.launch_ns,
+        bytes: len as f64,
+        links: route.links.into_iter().map(|l| (l, 1.0)).collect(),
+        limit: route.limit,
+        at_least_ns: 0,
+        slow: 1.0,
+        posted: (gpu != stream.gpu).then(|| topology.root_of(gpu)),
+        crosses: gpu != stream.gpu,
+    };
+    let run = Box::new(move |_: &Arc<Op>| {
+        // SAFETY: the range was checked and `place` keeps its mapping alive.
+        let target = unsafe { std::slice::from_raw_parts_mut(place.addr as *mut u8, len) };
+        if let [byte] = *pattern {
+            target.fill(byte);
+        } else {
+            for chunk in target.chunks_mut(pattern.len()) {
+                chunk.copy_from_slice(&pattern[..chunk.len()]);
+            }
+        }
+        Ok(None)
+    });
+    Ok(stream.submit(&driver.engine, driver.order(stream), Some(work), false, run))
 }
 
 fn set(
@@ -79,38 +149,15 @@ fn set(
     if !to.is_multiple_of(pattern.len() as u64) {
         return Err(INVALID_VALUE);
     }
-    let place = Place::device(driver, to, len as u64)?;
-    let gpu = place.gpu().unwrap_or(stream.gpu);
-    let topology = &driver.world.topology;
-    let route = topology.peer_route(stream.gpu, gpu, Carrier::Sm);
-    let work = Work {
-        lead_ns: driver.world.scenario.rates.launch_ns,
-        bytes: len as f64,
-        links: route.links.into_iter().map(|l| (l, 1.0)).collect(),
-        limit: route.limit,
-        at_least_ns: 0,
-        slow: 1.0,
-    };
-    let run = Box::new(move |_: &Arc<Op>| {
-        // SAFETY: the range was checked and `place` keeps its mapping alive.
-        let target = unsafe { std::slice::from_raw_parts_mut(place.addr as *mut u8, len) };
-        for chunk in target.chunks_mut(pattern.len()) {
-            chunk.copy_from_slice(&pattern[..chunk.len()]);
-        }
-        Ok(None)
-    });
-    let op = stream.submit(
-        &driver.engine,
-        driver.order(&stream),
-        Some(work),
-        false,
-        run,
-    );
     if wait {
-        finish(&op, stream.gpu)
-    } else {
-        Ok(())
+        let op = fill(driver, &stream, to, pattern, count)?;
+        return finish(&op, stream.gpu);
     }
+    Place::device(driver, to, len as u64)?;
+    let submit = move |driver: &'static _, stream: &Arc<Stream>| {
+        fill(driver, stream, to, pattern.clone(), count)
+    };
+    graph::put(driver, &stream, Arc::new(submit))
 }
 
 export! {
@@ -118,7 +165,7 @@ export! {
     fn cuMemAlloc_v2(out: *mut Pointer, bytes: usize) {
         let driver = driver()?;
         let gpu = driver.current()?.gpu;
-        let base = driver.memory.allocate(gpu, bytes as u64)?;
+        let base = driver.memory.allocate(gpu, bytes as u64, None)?;
         // SAFETY: the caller's pointer.
         unsafe { put(out, base) }
     }
@@ -127,9 +174,10 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if base == 0 { return Ok(()); }
-        let owner = driver.memory.at(base).filter(|a| a.base == base && a.kind == Kind::Device).ok_or(INVALID_VALUE)?;
+        let kinds = [Kind::Device, Kind::Pool];
+        let owner = driver.memory.at(base).filter(|a| a.base == base && kinds.contains(&a.kind)).ok_or(INVALID_VALUE)?;
         driver.drain(owner.context);
-        driver.memory.remove(base, &[Kind::Device]).map(|_| ()).ok_or(INVALID_VALUE)
+        driver.memory.remove(base, &kinds).map(|_| ()).ok_or(INVALID_VALUE)
     }
     /// Pinned host memory, mapped for every context.
     fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, _flags: c_uint) {
@@ -181,7 +229,7 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if bytes == 0 { return Ok(()); }
-        copy_on(stream, Place::any(driver, to), Place::any(driver, from), bytes).map(|_| ())
+        enqueue(stream, to, from, bytes, None)
     }
     /// The same, done on return.
     fn cuMemcpy(to: Pointer, from: Pointer, bytes: usize) {
@@ -212,8 +260,9 @@ export! {
         let driver = driver()?;
         driver.current()?;
         if bytes == 0 { return Ok(()); }
-        let (to, from) = (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
-        copy_on(stream, to, from, bytes).map(|_| ())
+        Place::device(driver, to, bytes as u64)?;
+        Place::device(driver, from, bytes as u64)?;
+        enqueue(stream, to, from, bytes, None)
     }
     /// Device to device, done on return where two devices are involved, ordered by the null stream always.
     fn cuMemcpyDtoD_v2(to: Pointer, from: Pointer, bytes: usize) {
@@ -230,10 +279,10 @@ export! {
         driver.current()?;
         let (tc, fc) = (driver.context(to_context as usize)?, driver.context(from_context as usize)?);
         if bytes == 0 { return Ok(()); }
-        let (to, from) = (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
-        let fits = |p: &Place, gpu: usize| p.gpu().is_none_or(|g| g == gpu) || p.allocation.as_ref().is_some_and(|a| a.kind == Kind::Imported && a.context == gpu);
-        if !fits(&to, tc.gpu) || !fits(&from, fc.gpu) { return Err(INVALID_VALUE); }
-        copy_on(stream, to, from, bytes).map(|_| ())
+        let (at, of) = (Place::device(driver, to, bytes as u64)?, Place::device(driver, from, bytes as u64)?);
+        let fits = |p: &Place, gpu: usize| p.gpu().is_none_or(|g| g == gpu) || p.allocation.as_ref().is_some_and(|a| a.access.is_some() || (a.kind == Kind::Imported && a.context == gpu));
+        if !fits(&at, tc.gpu) || !fits(&of, fc.gpu) { return Err(INVALID_VALUE); }
+        enqueue(stream, to, from, bytes, Some((tc.gpu, fc.gpu)))
     }
     /// Fills with a byte.
     fn cuMemsetD8Async(to: Pointer, value: u8, count: usize, stream: *mut c_void) {
@@ -263,7 +312,7 @@ export! {
         let driver = driver()?;
         let context = driver.current()?;
         if flags != 1 { return Err(INVALID_VALUE); }
-        let base = driver.memory.open(context.gpu, &handle.0)?;
+        let base = driver.memory.open(driver, context.gpu, &handle.0)?;
         // SAFETY: the caller's pointer.
         unsafe { put(out, base) }
     }

@@ -1,6 +1,8 @@
 //! Modules, functions, launches.
 use super::codes::*;
-use super::context::{Function, Module, driver, export, put};
+use super::context::{Driver, Function, Module, driver, export, put};
+use super::engine::{Op, Stream};
+use super::graph;
 use super::view::View;
 use crate::ptx;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -136,12 +138,39 @@ export! {
                 std::ptr::copy_nonoverlapping(from.cast::<u8>(), params[p.offset..].as_mut_ptr(), p.size);
             }
         }
+        let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
+        let launch = Launch { function, grid, block, params, shared: shared as usize };
+        graph::put(driver, &stream, Arc::new(move |driver, stream| Ok(launch.submit(driver, stream))))
+    }
+}
+
+/// One launch, as often as it is submitted.
+#[derive(Clone)]
+struct Launch {
+    function: Function,
+    grid: [u32; 3],
+    block: [u32; 3],
+    params: Vec<u8>,
+    shared: usize,
+}
+
+impl Launch {
+    fn submit(&self, driver: &'static Driver, stream: &Arc<Stream>) -> Arc<Op> {
+        let (it, gpu) = (self.clone(), stream.gpu);
         let snapshot = driver.memory.snapshot();
-        let (grid, block, gpu) = ([gx, gy, gz], [bx, by, bz], stream.gpu);
-        let run = Box::new(move |op: &Arc<super::engine::Op>| {
-            let Some(entry) = function.module.code.entry(&function.name) else { return Err(INVALID_HANDLE) };
+        let run = Box::new(move |op: &Arc<Op>| {
+            let function = &it.function;
+            let Some(entry) = function.module.code.entry(&function.name) else {
+                return Err(INVALID_HANDLE);
+            };
             let view = View::new(driver, driver.context_of(gpu), snapshot, Arc::clone(op));
-            let launch = ptx::Launch { entry, grid, block, params: &params, dynamic_shared: shared as usize };
+            let launch = ptx::Launch {
+                entry,
+                grid: it.grid,
+                block: it.block,
+                params: &it.params,
+                dynamic_shared: it.shared,
+            };
             match ptx::run(&launch, &view) {
                 Ok(stats) => Ok(Some(view.work(&stats))),
                 Err(trap) => {
@@ -150,7 +179,6 @@ export! {
                 }
             }
         });
-        stream.submit(&driver.engine, driver.order(&stream), None, true, run);
-        Ok(())
+        stream.submit(&driver.engine, driver.order(stream), None, true, run)
     }
 }

@@ -2,6 +2,7 @@
 use super::codes::*;
 use super::context::{Event, driver, export, put};
 use super::engine::{Op, Stream, lock};
+use super::graph;
 use super::timeline::Work;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,9 @@ fn wait(op: &Op, gpu: usize) -> Result<(), Code> {
 
 fn recorded(handle: *mut c_void) -> Result<(Arc<Event>, Option<Arc<Op>>), Code> {
     let event = driver()?.events.get(handle as usize)?;
+    if lock(&event.mark).is_some() {
+        return Err(CAPTURED_EVENT);
+    }
     let op = lock(&event.op).clone();
     Ok((event, op))
 }
@@ -72,6 +76,7 @@ export! {
     fn cuStreamQuery(stream: *mut c_void) {
         let driver = driver()?;
         let stream = driver.stream(stream as usize)?;
+        if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
         match stream.last() {
             Some(op) if !op.done() => Err(NOT_READY),
             Some(op) => {
@@ -84,11 +89,16 @@ export! {
     /// Waits until all work is done.
     fn cuStreamSynchronize(stream: *mut c_void) {
         let stream = driver()?.stream(stream as usize)?;
+        if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
         stream.last().map_or(Ok(()), |op| wait(&op, stream.gpu))
     }
     /// Lets later work wait for an event; one never recorded holds nobody.
     fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) {
-        let stream = driver()?.stream(stream as usize)?;
+        let driver = driver()?;
+        let stream = driver.stream(stream as usize)?;
+        let mark = lock(&driver.events.get(event as usize)?.mark).clone();
+        if let Some(mark) = mark { return graph::join(&stream, &mark); }
+        if let Some(part) = lock(&stream.part).as_ref() { part.spoil(); return Err(CAPTURE_ISOLATION); }
         if let (_, Some(op)) = recorded(event)? { stream.hold_for(op); }
         Ok(())
     }
@@ -102,7 +112,7 @@ export! {
     fn cuEventCreate(out: *mut *mut c_void, flags: c_uint) {
         let driver = driver()?;
         driver.current()?;
-        let event = Arc::new(Event { timed: flags & 2 == 0, op: Mutex::default() });
+        let event = Arc::new(Event { timed: flags & 2 == 0, op: Mutex::default(), mark: Mutex::default() });
         // SAFETY: the caller's pointer.
         unsafe { put(out, driver.events.insert(event) as *mut c_void) }
     }
@@ -115,6 +125,10 @@ export! {
         let driver = driver()?;
         let stream = driver.stream(stream as usize)?;
         let event = driver.events.get(event as usize)?;
+        let mark = lock(&stream.part).as_ref().map(graph::Part::mark);
+        let captured = mark.is_some();
+        *lock(&event.mark) = mark;
+        if captured { return Ok(()); }
         let op = stream.submit(&driver.engine, driver.order(&stream), Some(Work::fixed(0)), false, Box::new(|_| Ok(None)));
         *lock(&event.op) = Some(op);
         Ok(())

@@ -1,8 +1,13 @@
 //! The driver's state in this process: contexts, handles, and who is current on a thread.
 use super::codes::*;
 use super::engine::{Engine, Op, Stream, lock};
+use super::graph::{Executable, Graph, Mark};
 use super::memory::Registry;
+use super::pool::Pool;
+use super::view::{die, forever};
+use super::vmm::{Physical, Ranges};
 use crate::ptx;
+use crate::scenario::{Kind, Mechanism, Via};
 use crate::world::{World, uuid_text, world};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +35,8 @@ pub(crate) struct Context {
 pub(crate) struct Event {
     pub(crate) timed: bool,
     pub(crate) op: Mutex<Option<Arc<Op>>>,
+    /// Recorded last in a stream under capture.
+    pub(crate) mark: Mutex<Option<Mark>>,
 }
 
 /// A loaded module.
@@ -84,6 +91,15 @@ pub(crate) struct Driver {
     pub(crate) modules: Table<Arc<Module>>,
     pub(crate) functions: Table<Function>,
     pub(crate) memory: Registry,
+    /// Handles of physical memory.
+    pub(crate) handles: Table<Arc<Physical>>,
+    /// Reserved addresses.
+    pub(crate) ranges: Ranges,
+    pub(crate) pools: Table<Arc<Pool>>,
+    /// Default pool and current pool of each GPU.
+    device_pools: Vec<(OnceLock<usize>, AtomicUsize)>,
+    pub(crate) graphs: Table<Arc<Graph>>,
+    pub(crate) executables: Table<Arc<Executable>>,
     pub(crate) engine: Engine,
 }
 
@@ -156,6 +172,12 @@ impl Driver {
             modules: Table::new(),
             functions: Table::new(),
             memory: Registry::new(world),
+            handles: Table::new(),
+            ranges: Ranges::default(),
+            pools: Table::new(),
+            device_pools: (0..world.gpus()).map(|_| Default::default()).collect(),
+            graphs: Table::new(),
+            executables: Table::new(),
             engine: Engine::new(world),
         }
     }
@@ -224,6 +246,68 @@ impl Driver {
     /// Whether a context may reach memory of another GPU.
     pub(crate) fn reaches(&self, from: usize, to: usize) -> bool {
         from == to || lock(&self.contexts[from].peers).contains(&to)
+    }
+
+    /// Whether `gpu` may be given access to memory of `owner`, by peer access or by what memory of its own kind asks
+    /// for (`via`). `refused` is the answer where the host knows no such access.
+    pub(crate) fn may_enable(
+        &self,
+        gpu: usize,
+        owner: usize,
+        via: Via,
+        refused: Code,
+    ) -> Result<(), Code> {
+        for (i, fault) in self
+            .world
+            .concerned(Some(gpu), Some(owner), Mechanism::Enable, via)
+        {
+            if self.world.strikes(i) {
+                match fault.kind {
+                    Kind::Refusal { code } => return Err(code),
+                    Kind::Death => die(),
+                    Kind::Hang => forever(),
+                    Kind::Sticky { code } => {
+                        self.contexts[gpu].poison.store(code, Ordering::SeqCst);
+                        return Err(code);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match self.world.topology.enable_result(gpu, owner) {
+            SUCCESS => Ok(()),
+            PEER_UNSUPPORTED => Err(refused),
+            code => Err(code),
+        }
+    }
+
+    /// Handle of the pool that a GPU was born with.
+    pub(crate) fn default_pool(&self, gpu: usize) -> Result<usize, Code> {
+        if !self.world.scenario.driver.pools {
+            return Err(NOT_SUPPORTED);
+        }
+        let made = || self.pools.insert(Arc::new(Pool::new(gpu, true)));
+        Ok(*self.device_pools[gpu].0.get_or_init(made))
+    }
+
+    /// Handle of the pool that cuMemAllocAsync takes from.
+    pub(crate) fn pool_of(&self, gpu: usize) -> Result<usize, Code> {
+        match self.device_pools[gpu].1.load(Ordering::SeqCst) {
+            0 => self.default_pool(gpu),
+            chosen => Ok(chosen),
+        }
+    }
+
+    /// Chooses it.
+    pub(crate) fn choose_pool(&self, gpu: usize, handle: usize) {
+        self.device_pools[gpu].1.store(handle, Ordering::SeqCst);
+    }
+
+    /// A pool that goes is no longer the current one of its device.
+    pub(crate) fn forget_pool(&self, handle: usize) {
+        for (_, chosen) in &self.device_pools {
+            let _ = chosen.compare_exchange(handle, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
     }
 
     /// A stream by handle: 0 and 1 are the null stream of the current context.

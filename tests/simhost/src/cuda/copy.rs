@@ -1,14 +1,18 @@
 //! Copies: which way one takes, what goes wrong on it, and how long it takes in modelled time.
+use super::bytes::{flip, left_out};
 use super::codes::*;
 use super::context::{Context, Driver};
 use super::engine::{Op, Stream, lock};
 use super::memory::{Allocation, Kind as MemoryKind};
 use super::timeline::Work;
-use super::view::{count_nvlink, die, flip, forever, left_out, mirror};
-use crate::scenario::{Kind, Mechanism};
+use super::view::{count_nvlink, die, forever, mirror};
+use crate::scenario::{Kind, Mechanism, Via};
 use crate::topology::{Engine as Carrier, Route};
+use crate::world::Flight;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 /// One end of a copy.
 #[derive(Clone)]
@@ -39,15 +43,24 @@ impl Place {
     pub(crate) fn gpu(&self) -> Option<usize> {
         self.allocation.as_ref().and_then(|a| a.gpu)
     }
-    fn imported(&self) -> bool {
+    fn via(&self) -> Via {
+        self.allocation.as_ref().map_or(Via::NONE, |a| a.via())
+    }
+    fn allows(&self, gpu: usize, write: bool) -> bool {
         self.allocation
             .as_ref()
-            .is_some_and(|a| a.kind == MemoryKind::Imported)
+            .is_none_or(|a| a.allows(gpu, write))
     }
     fn physical(&self) -> u64 {
         self.allocation
             .as_ref()
             .map_or(0, |a| a.physical_at(self.addr))
+    }
+    /// The part of `len` bytes from here that lies in this range of the allocation.
+    fn part(&self, range: &Range<u64>, len: usize) -> Range<usize> {
+        let at = self.allocation.as_ref().map_or(0, |a| self.addr - a.base);
+        let clamp = |end: u64| (end.saturating_sub(at) as usize).min(len);
+        clamp(range.start)..clamp(range.end)
     }
     fn limit(&self) -> u64 {
         self.allocation
@@ -69,14 +82,20 @@ struct Plan {
     /// GPU whose copy engine works.
     executor: usize,
     kinds: Vec<Kind>,
+    /// The bytes that they are about.
+    part: Range<usize>,
+    /// Faults that are asked while it runs, because they want load.
+    wait_for_load: Vec<usize>,
+    work: Work,
     remember: bool,
     /// Content taken at submission, for pageable sources.
     taken: Option<Vec<u8>>,
 }
 
 /// Whether the executor reaches a place directly.
-fn direct(driver: &Driver, context: &Context, place: &Place) -> bool {
+fn direct(driver: &Driver, context: &Context, place: &Place, write: bool) -> bool {
     match (place.gpu(), &place.allocation) {
+        (Some(_), Some(a)) if a.access.is_some() => a.allows(context.gpu, write),
         (Some(g), Some(a)) => {
             driver.reaches(context.gpu, g)
                 || (a.kind == MemoryKind::Imported && a.context == context.gpu)
@@ -85,15 +104,23 @@ fn direct(driver: &Driver, context: &Context, place: &Place) -> bool {
     }
 }
 
-/// Submits a copy to a stream; the way follows from the places and from what the stream's context may reach.
+/// Submits a copy to a stream; the way follows from the places and from what the stream's context may reach. `named` are
+/// the GPUs of the contexts that the call names for destination and source, where it names them: memory that says itself
+/// who may reach it is then asked about them, and the copy is staged where the stream's own context is not among them.
+/// A call that names none is refused in that case.
 pub(crate) fn submit(
     driver: &'static Driver,
     stream: &Arc<Stream>,
     destination: Place,
     source: Place,
     len: usize,
+    named: Option<(usize, usize)>,
 ) -> Result<Arc<Op>, Code> {
     let context = driver.context_of(stream.gpu);
+    let (to, from) = named.unwrap_or((stream.gpu, stream.gpu));
+    if !destination.allows(to, true) || !source.allows(from, false) {
+        return Err(INVALID_VALUE);
+    }
     for place in [&destination, &source] {
         if place
             .allocation
@@ -105,7 +132,7 @@ pub(crate) fn submit(
     }
     let topology = &driver.world.topology;
     let rates = &driver.world.scenario.rates;
-    let ipc = source.imported() || destination.imported();
+    let via = source.via().and(destination.via());
     let mut lead = rates.copy_ns;
     let (mechanism, route) = match (source.gpu(), destination.gpu()) {
         (None, None) => (
@@ -125,7 +152,8 @@ pub(crate) fn submit(
             },
         ),
         (Some(s), Some(d))
-            if direct(driver, context, &source) && direct(driver, context, &destination) =>
+            if direct(driver, context, &source, false)
+                && direct(driver, context, &destination, true) =>
         {
             let way = if context.gpu == d {
                 Mechanism::CePull
@@ -142,20 +170,33 @@ pub(crate) fn submit(
             (Some(Mechanism::Staged), topology.staged_route(s, d))
         }
     };
-    let mut kinds = Vec::new();
+    let (mut kinds, mut wait_for_load) = (Vec::new(), Vec::new());
+    let mut part = 0..len;
     if let Some(mechanism) = mechanism {
         for (i, fault) in driver
             .world
-            .concerned(source.gpu(), destination.gpu(), mechanism, ipc)
+            .concerned(source.gpu(), destination.gpu(), mechanism, via)
         {
             let place = if destination.gpu().is_some() {
                 &destination
             } else {
                 &source
             };
-            let here =
-                place.physical() + len as u64 > fault.min_offset && len as u64 >= fault.min_bytes;
-            if here && driver.world.strikes(i) {
+            let remote = if destination.gpu() == Some(context.gpu) {
+                &source
+            } else {
+                &destination
+            };
+            let hit = remote.part(&fault.part, len);
+            let here = place.physical() + len as u64 > fault.min_offset
+                && len as u64 >= fault.min_bytes
+                && !hit.is_empty();
+            if here && hit.len() < len {
+                part = hit;
+            }
+            if here && fault.load > 0 {
+                wait_for_load.push(i);
+            } else if here && driver.world.strikes(i) {
                 kinds.push(fault.kind.clone());
             }
         }
@@ -163,13 +204,6 @@ pub(crate) fn submit(
     if kinds.contains(&Kind::Death) {
         die();
     }
-    let slow = kinds.iter().fold(1.0_f64, |s, k| {
-        if let Kind::Slow { factor } = k {
-            s.max(*factor)
-        } else {
-            s
-        }
-    });
     let hangs = kinds.contains(&Kind::Hang);
     let work = Work {
         lead_ns: lead,
@@ -177,7 +211,11 @@ pub(crate) fn submit(
         links: route.links.into_iter().map(|l| (l, 1.0)).collect(),
         limit: route.limit,
         at_least_ns: 0,
-        slow,
+        slow: slowness(&kinds),
+        posted: (mechanism == Some(Mechanism::CePush))
+            .then(|| destination.gpu().map(|d| topology.root_of(d)))
+            .flatten(),
+        crosses: !matches!(mechanism, None | Some(Mechanism::Own)),
     };
     // Pageable host memory is read before the call returns, as the driver does.
     let pageable = source.allocation.is_none();
@@ -196,6 +234,9 @@ pub(crate) fn submit(
         len,
         executor: context.gpu,
         kinds,
+        part,
+        wait_for_load,
+        work: work.clone(),
         remember,
         taken,
     };
@@ -204,7 +245,7 @@ pub(crate) fn submit(
         driver.order(stream),
         (!hangs).then_some(work),
         false,
-        Box::new(move |_| plan.perform(driver).map(|()| None)),
+        Box::new(move |_| plan.start(driver)),
     );
     if to_pageable {
         driver.engine.wait_done(&op);
@@ -212,7 +253,54 @@ pub(crate) fn submit(
     Ok(op)
 }
 
+/// By how much the faults slow a copy down.
+fn slowness(kinds: &[Kind]) -> f64 {
+    kinds.iter().fold(1.0_f64, |s, k| {
+        if let Kind::Slow { factor } = k {
+            s.max(*factor)
+        } else {
+            s
+        }
+    })
+}
+
+/// Lets a transfer be under way for its real time; the answer is how many others were at most.
+pub(crate) fn dwell(driver: &Driver, at_most: Duration) -> u32 {
+    let (begun, mut most) = (Instant::now(), 0);
+    while begun.elapsed() < at_most {
+        most = most.max(driver.world.others_under_way());
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    most
+}
+
 impl Plan {
+    /// Performs the copy; the answer is work that differs from what was known at submission.
+    fn start(mut self, driver: &'static Driver) -> Result<Option<Work>, Code> {
+        let flight = self
+            .work
+            .crosses
+            .then(|| Flight::start(driver.world))
+            .flatten();
+        if flight.is_some() {
+            let others = dwell(driver, Flight::DWELL);
+            for &i in &self.wait_for_load {
+                let fault = &driver.world.faults[i];
+                if others >= fault.load && driver.world.strikes(i) {
+                    self.kinds.push(fault.kind.clone());
+                }
+            }
+            if self.kinds.contains(&Kind::Death) {
+                die();
+            }
+        }
+        let work = (!self.wait_for_load.is_empty()).then(|| Work {
+            slow: slowness(&self.kinds),
+            ..self.work.clone()
+        });
+        self.perform(driver).map(|()| work)
+    }
+
     fn perform(self, driver: &'static Driver) -> Result<(), Code> {
         let (from, to) = (self.source.addr, self.destination.addr);
         let pair = self
@@ -250,7 +338,17 @@ impl Plan {
             before = carried.insert(pair, data.clone());
         }
         // Pieces to write: where and what.
-        let mut pieces: Vec<(u64, Vec<u8>)> = vec![(to, data)];
+        let part = self.part.clone();
+        let sound = [
+            (to, data[..part.start].to_vec()),
+            (to + part.end as u64, data[part.end..].to_vec()),
+        ];
+        let (to, len) = (to + part.start as u64, part.len());
+        let of = |old: &Vec<u8>| {
+            let old = old.get(part.start..).unwrap_or_default();
+            old[..len.min(old.len())].to_vec()
+        };
+        let mut pieces: Vec<(u64, Vec<u8>)> = vec![(to, data[part.clone()].to_vec())];
         for kind in &self.kinds {
             match kind {
                 Kind::Zeroed => pieces.iter_mut().for_each(|(_, d)| d.fill(0)),
@@ -270,17 +368,11 @@ impl Plan {
                 }
                 Kind::Stale => {
                     pieces.clear();
-                    if let Some(mut old) = before.clone() {
-                        old.truncate(self.len);
-                        pieces.push((to, old));
-                    }
+                    pieces.extend(before.as_ref().map(|old| (to, of(old))));
                 }
                 Kind::Misrouted { to: None } => {
                     pieces.clear();
-                    if let Some(mut bytes) = other.clone() {
-                        bytes.truncate(self.len);
-                        pieces.push((to, bytes));
-                    }
+                    pieces.extend(other.as_ref().map(|bytes| (to, of(bytes))));
                 }
                 Kind::Misrouted { to: Some(gpu) } => {
                     let all = driver.memory.snapshot();
@@ -298,8 +390,8 @@ impl Plan {
                     };
                 }
                 Kind::Spilled { bytes } => {
-                    let room = (self.destination.limit() - (to + self.len as u64)) as usize;
-                    let more = (*bytes).min(room).min(self.len);
+                    let room = (self.destination.limit() - (to + len as u64)) as usize;
+                    let more = (*bytes).min(room).min(len);
                     if let Some((_, d)) = pieces.first_mut() {
                         d.extend_from_within(..more);
                     }
@@ -328,12 +420,16 @@ impl Plan {
                     }
                     pieces = kept;
                 }
-                Kind::Slow { .. } | Kind::Refusal { .. } | Kind::Death => {}
+                Kind::Slow { .. }
+                | Kind::Refusal { .. }
+                | Kind::Death
+                | Kind::Late { .. }
+                | Kind::LostFlag => {}
                 Kind::Hang => forever(),
                 Kind::Sticky { code } => return Err(*code),
             }
         }
-        for (at, d) in pieces {
+        for (at, d) in sound.into_iter().chain(pieces) {
             // SAFETY: every piece lies in the checked destination, in room left in its allocation, or in a whole
             // allocation that the registry holds.
             unsafe { std::ptr::copy(d.as_ptr(), at as *mut u8, d.len()) };

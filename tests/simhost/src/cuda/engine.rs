@@ -1,6 +1,8 @@
 //! Streams as threads: each executes its queue in order, and waits for what other streams owe it.
 use super::codes::{Code, SUCCESS};
+use super::graph::Part;
 use super::timeline::{Span, Timeline, Work};
+use crate::flows::{self, Flow};
 use crate::world::World;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -56,6 +58,8 @@ pub(crate) struct Stream {
     /// Waits put in by cuStreamWaitEvent for the next operation.
     pending: Mutex<Vec<Arc<Op>>>,
     poison: Arc<AtomicU32>,
+    /// The capture that the stream is part of.
+    pub(crate) part: Mutex<Option<Part>>,
 }
 
 impl Stream {
@@ -77,6 +81,7 @@ impl Stream {
             last: Mutex::default(),
             pending: Mutex::default(),
             poison,
+            part: Mutex::default(),
         });
         let worker = Arc::clone(&stream);
         // Detached: a stream that hangs must not keep the process from ending.
@@ -154,13 +159,11 @@ impl Stream {
             .map(|op| Arc::clone(&op.span))
             .collect();
         let span = Span::new();
-        let id = lock(&engine.timeline).submit(
-            self.id,
-            Arc::clone(&span),
-            after,
-            engine.host_call(),
-            work,
-        );
+        let floor = engine.host_call();
+        if let Some(work) = &work {
+            engine.publish(self.id, floor, work);
+        }
+        let id = lock(&engine.timeline).submit(self.id, Arc::clone(&span), after, floor, work);
         let op = Arc::new(Op {
             span,
             id,
@@ -189,18 +192,43 @@ pub(crate) struct Engine {
     kernels: Mutex<Vec<Arc<Op>>>,
     finished: (Mutex<()>, Condvar),
     host_ns: AtomicU64,
+    /// Transfers of other processes that were looked at.
+    seen: AtomicU64,
     world: &'static World,
 }
 
 impl Engine {
     pub(crate) fn new(world: &'static World) -> Self {
         Self {
-            timeline: Mutex::new(Timeline::new(world.topology.capacity.clone())),
+            timeline: Mutex::new(Timeline::new(
+                world.topology.capacity.clone(),
+                world.topology.collapses.clone(),
+            )),
             kernels: Mutex::default(),
             finished: (Mutex::default(), Condvar::new()),
             host_ns: AtomicU64::new(world.shared().clock.load(Ordering::SeqCst)),
+            seen: AtomicU64::new(world.shared().flows.after(u64::MAX).1),
             world,
         }
+    }
+
+    /// Tells other processes of a transfer.
+    fn publish(&self, stream: usize, floor: u64, work: &Work) {
+        if !work.crosses || work.bytes <= 0.0 {
+            return;
+        }
+        let flow = Flow {
+            pid: std::process::id(),
+            stream: stream as u32,
+            floor,
+            lead_ns: work.lead_ns,
+            bytes: work.bytes,
+            limit: work.limit,
+            slow: work.slow,
+            posted: work.posted,
+            links: work.links.clone(),
+        };
+        self.world.shared().flows.publish(self.world, &flow);
     }
 
     /// Modelled host time, after one more call.
@@ -224,7 +252,13 @@ impl Engine {
         {
             let mut timeline = lock(&self.timeline);
             match work {
-                Some(work) => timeline.set_work(op.stream, op.id, work),
+                Some(work) => {
+                    if op.kernel && work.crosses {
+                        let floor = timeline.start_of(op.stream, op.id);
+                        self.publish(op.stream, floor.unwrap_or(0), &work);
+                    }
+                    timeline.set_work(op.stream, op.id, work);
+                }
                 // Skipped or failed: it takes no time, but what follows must be able to end.
                 None if op.kernel => timeline.set_work(op.stream, op.id, Work::fixed(0)),
                 None => {}
@@ -268,7 +302,22 @@ impl Engine {
     /// Modelled end of an executed operation; the host has then seen it.
     pub(crate) fn end_of(&self, op: &Op) -> Option<u64> {
         self.settle(op);
+        let known = op.span.end().is_some();
+        if !known {
+            flows::meet(self.world);
+            let (others, seen) = {
+                let seen = self.seen.load(Ordering::SeqCst);
+                self.world.shared().flows.after(seen)
+            };
+            if self.seen.fetch_max(seen, Ordering::SeqCst) < seen {
+                let mut timeline = lock(&self.timeline);
+                others.into_iter().for_each(|f| timeline.beside(f));
+            }
+        }
         let end = lock(&self.timeline).resolve(&op.span);
+        if !known {
+            flows::settled(self.world);
+        }
         if let Some(end) = end {
             self.host_saw(end);
         }

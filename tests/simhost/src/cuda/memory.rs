@@ -1,10 +1,16 @@
 //! Memory: device memory is shared memory without a name, mapped at addresses that look like a device's; one address
 //! for each allocation, valid for host code too.
 use super::codes::*;
+use super::context::Driver;
 use super::engine::lock;
+use super::pool::Pool;
+use super::vmm::Physical;
+use crate::MAX_GPUS;
+use crate::scenario::Via;
 use crate::world::World;
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// First address of GPU 0; each GPU has a range of this length.
@@ -14,6 +20,9 @@ const RANGE: u64 = 0x10_0000_0000;
 const ALIGN: u64 = 2 << 20;
 /// Memory is accounted in pages of this size.
 const PAGE: u64 = 64 << 10;
+/// Range of host memory, and the last one, without an end, for cuMemAddressReserve.
+const HOST: usize = 2 * MAX_GPUS;
+const RESERVED: usize = HOST + 1;
 
 /// What an allocation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +35,38 @@ pub(crate) enum Kind {
     Host,
     /// cuMemHostRegister.
     Registered,
+    /// cuMemMap.
+    Mapped,
+    /// cuMemAllocAsync.
+    Pool,
+}
+
+/// Which GPUs may read (bit 0) and write (bit 1) memory that states its own access: mappings and pools.
+#[derive(Debug, Default)]
+pub(crate) struct AccessTable([AtomicU8; MAX_GPUS]);
+
+/// CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
+pub(crate) const READ_WRITE: u8 = 3;
+
+impl AccessTable {
+    /// CUmemAccess_flags of a GPU.
+    pub(crate) fn of(&self, gpu: usize) -> u8 {
+        self.0[gpu].load(Ordering::SeqCst)
+    }
+    pub(crate) fn set(&self, gpu: usize, flags: u8) {
+        self.0[gpu].store(flags, Ordering::SeqCst);
+    }
+}
+
+/// Where memory came from, beyond cuMemAlloc.
+#[derive(Default)]
+pub(crate) enum Origin {
+    #[default]
+    Plain,
+    /// A mapping of this physical memory.
+    Mapped(Arc<Physical>),
+    /// A pool, which lives as long as its memory.
+    Pool(Arc<Pool>),
 }
 
 /// One allocation. Its mapping goes when the last holder goes, so work in flight never meets a hole.
@@ -39,6 +80,12 @@ pub(crate) struct Allocation {
     pub(crate) context: usize,
     /// Offset in the memory of its GPU.
     pub(crate) physical: u64,
+    /// Its own list of who may reach it; None: contexts and peer access decide.
+    pub(crate) access: Option<Arc<AccessTable>>,
+    pub(crate) origin: Origin,
+    /// A cuMemFreeAsync is on its way.
+    pub(crate) freed: AtomicBool,
+    /// Bytes that go with the value; 0 where somebody else unmaps.
     mapped: usize,
     file: Option<OwnedFd>,
 }
@@ -56,6 +103,22 @@ impl Allocation {
     /// Whether the range lies inside.
     pub(crate) fn holds(&self, addr: u64, len: u64) -> bool {
         addr >= self.base && len <= self.size && addr - self.base <= self.size - len
+    }
+    /// Whether a GPU may use it, as far as the memory itself says. Without a list of its own it says nothing against.
+    pub(crate) fn allows(&self, gpu: usize, write: bool) -> bool {
+        let needed = if write { READ_WRITE } else { 1 };
+        self.access
+            .as_ref()
+            .is_none_or(|t| t.of(gpu) & needed == needed)
+    }
+    /// How its bytes came to be reachable, for faults.
+    pub(crate) fn via(&self) -> Via {
+        match self.kind {
+            Kind::Imported => Via::IPC,
+            Kind::Mapped => Via::VMM,
+            Kind::Pool => Via::POOL,
+            Kind::Device | Kind::Host | Kind::Registered => Via::NONE,
+        }
     }
     /// Offset in device memory.
     pub(crate) fn physical_at(&self, addr: u64) -> u64 {
@@ -104,7 +167,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new(world: &'static World) -> Self {
-        let next = (0..=2 * crate::MAX_GPUS)
+        let next = (0..=RESERVED)
             .map(|i| AtomicU64::new(DEVICE_BASE + i as u64 * RANGE))
             .collect();
         Self {
@@ -143,30 +206,106 @@ impl Registry {
         self.next[range].fetch_add(size.next_multiple_of(ALIGN) + ALIGN, Ordering::SeqCst)
     }
 
-    /// cuMemAlloc.
-    pub(crate) fn allocate(&self, gpu: usize, size: u64) -> Result<u64, Code> {
-        if size == 0 {
-            return Err(INVALID_VALUE);
-        }
+    /// Takes bytes of a GPU; the answer is their offset in its memory.
+    pub(crate) fn charge(&self, gpu: usize, size: u64) -> Result<u64, Code> {
         let charge = size.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
         let physical = self.world.used(gpu);
         if charge > self.world.memory().saturating_sub(physical) {
             return Err(OUT_OF_MEMORY);
         }
         let slot = self.world.slot().ok_or(OUT_OF_MEMORY)?;
-        let file = memory_file(size)?;
-        let (base, mapped) = map(&file, size, Some(self.reserve(gpu, size)))?;
         slot.used[gpu].fetch_add(charge, Ordering::SeqCst);
+        Ok(physical)
+    }
+
+    /// cuMemAlloc, or memory of a pool.
+    pub(crate) fn allocate(
+        &self,
+        gpu: usize,
+        size: u64,
+        pool: Option<Arc<Pool>>,
+    ) -> Result<u64, Code> {
+        if size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let physical = self.charge(gpu, size)?;
+        let mapped = memory_file(c"simhost", size).and_then(|file| {
+            let (base, mapped) = map(&file, size, Some(self.reserve(gpu, size)))?;
+            Ok((file, base, mapped))
+        });
+        let (file, base, mapped) = mapped.inspect_err(|_| uncharge(self.world, gpu, size))?;
+        let (kind, access, origin) = match pool {
+            None => (Kind::Device, None, Origin::Plain),
+            Some(pool) => {
+                pool.grown(size);
+                let access = Arc::clone(&pool.access);
+                (Kind::Pool, Some(access), Origin::Pool(pool))
+            }
+        };
         Ok(self.add(Allocation {
             base,
             size,
-            kind: Kind::Device,
+            kind,
             gpu: Some(gpu),
             context: gpu,
             physical,
+            access,
+            origin,
+            freed: AtomicBool::new(false),
             mapped,
             file: Some(file),
         }))
+    }
+
+    /// cuMemMap: puts physical memory at an address that is reserved.
+    pub(crate) fn map_at(&self, base: u64, size: u64, memory: Arc<Physical>) -> Result<(), Code> {
+        let free = |a: &Arc<Allocation>| a.base >= base + size || base >= a.base + a.size;
+        if !self.snapshot().iter().all(free) {
+            return Err(INVALID_VALUE);
+        }
+        place(&memory.file, base, size)?;
+        self.add(Allocation {
+            base,
+            size,
+            kind: Kind::Mapped,
+            gpu: Some(memory.gpu),
+            context: memory.gpu,
+            physical: memory.physical,
+            access: Some(Arc::default()),
+            origin: Origin::Mapped(memory),
+            freed: AtomicBool::new(false),
+            mapped: 0,
+            file: None,
+        });
+        Ok(())
+    }
+
+    /// Mappings that make up a range exactly; None if it has holes or cuts one.
+    pub(crate) fn mappings(&self, base: u64, size: u64) -> Option<Vec<Arc<Allocation>>> {
+        let end = base.checked_add(size)?;
+        let inside: Vec<_> = self
+            .snapshot()
+            .iter()
+            .filter(|a| a.base < end && base < a.base + a.size)
+            .cloned()
+            .collect();
+        let mut at = base;
+        for a in &inside {
+            if a.kind != Kind::Mapped || a.base != at {
+                return None;
+            }
+            at += a.size;
+        }
+        (at == end && size > 0).then_some(inside)
+    }
+
+    /// An address range of its own, with nothing in it.
+    pub(crate) fn reserve_range(&self, size: u64, align: u64) -> Result<u64, Code> {
+        let at = self
+            .reserve(RESERVED, size + align)
+            .next_multiple_of(align.max(ALIGN));
+        empty(at, size, libc::MAP_FIXED_NOREPLACE)?;
+        Ok(at)
     }
 
     /// cuMemHostAlloc.
@@ -177,8 +316,8 @@ impl Registry {
         if size > 1 << 36 {
             return Err(OUT_OF_MEMORY);
         }
-        let file = memory_file(size)?;
-        let (base, mapped) = map(&file, size, Some(self.reserve(2 * crate::MAX_GPUS, size)))?;
+        let file = memory_file(c"simhost", size)?;
+        let (base, mapped) = map(&file, size, Some(self.reserve(HOST, size)))?;
         Ok(self.add(Allocation {
             base,
             size,
@@ -186,6 +325,9 @@ impl Registry {
             gpu: None,
             context,
             physical: 0,
+            access: None,
+            origin: Origin::Plain,
+            freed: AtomicBool::new(false),
             mapped,
             file: Some(file),
         }))
@@ -207,6 +349,9 @@ impl Registry {
             gpu: None,
             context,
             physical: 0,
+            access: None,
+            origin: Origin::Plain,
+            freed: AtomicBool::new(false),
             mapped: 0,
             file: None,
         });
@@ -226,25 +371,23 @@ impl Registry {
     }
 
     fn uncharge(&self, allocation: &Allocation) {
-        if let (Kind::Device, Some(gpu), Some(slot)) =
-            (allocation.kind, allocation.gpu, self.world.slot())
-        {
-            slot.used[gpu].fetch_sub(allocation.size.next_multiple_of(PAGE), Ordering::SeqCst);
+        if let (Kind::Device | Kind::Pool, Some(gpu)) = (allocation.kind, allocation.gpu) {
+            uncharge(self.world, gpu, allocation.size);
+        }
+        if let Origin::Pool(pool) = &allocation.origin {
+            pool.shrunk(allocation.size);
         }
     }
 
     /// Everything of a context goes with it.
     pub(crate) fn release_context(&self, gpu: usize) {
-        for a in self
-            .snapshot()
-            .iter()
-            .filter(|a| a.context == gpu && matches!(a.kind, Kind::Device | Kind::Imported))
-        {
+        let goes = |a: &Arc<Allocation>| {
+            a.context == gpu && matches!(a.kind, Kind::Device | Kind::Imported | Kind::Pool)
+        };
+        for a in self.snapshot().iter().filter(|a| goes(a)) {
             self.uncharge(a);
         }
-        self.change(|all| {
-            all.retain(|a| !(a.context == gpu && matches!(a.kind, Kind::Device | Kind::Imported)))
-        });
+        self.change(|all| all.retain(|a| !goes(a)));
         lock(&self.opened).retain(|(_, _, context, _)| *context != gpu);
     }
 
@@ -274,7 +417,12 @@ impl Registry {
 
     /// cuIpcOpenMemHandle. Opening a handle of this process is refused with 201, as the driver does; a handle opened
     /// twice in one context gives the same address and is counted.
-    pub(crate) fn open(&self, context: usize, handle: &[u8; 64]) -> Result<u64, Code> {
+    pub(crate) fn open(
+        &self,
+        driver: &Driver,
+        context: usize,
+        handle: &[u8; 64],
+    ) -> Result<u64, Code> {
         // SAFETY: any bytes are valid integers; alignment is not assumed.
         let t = unsafe { handle.as_ptr().cast::<Ticket>().read_unaligned() };
         let gpu = t.gpu as usize;
@@ -284,8 +432,8 @@ impl Registry {
         if t.pid == std::process::id() {
             return Err(INVALID_CONTEXT);
         }
-        if gpu != context && self.world.topology.enable_result(context, gpu) != 0 {
-            return Err(PEER_UNSUPPORTED);
+        if gpu != context {
+            driver.may_enable(context, gpu, Via::IPC, PEER_UNSUPPORTED)?;
         }
         let mut opened = lock(&self.opened);
         if let Some((_, base, _, count)) = opened
@@ -319,6 +467,9 @@ impl Registry {
             gpu: Some(gpu),
             context,
             physical: t.physical,
+            access: None,
+            origin: Origin::Plain,
+            freed: AtomicBool::new(false),
             mapped,
             file: None,
         }))
@@ -352,10 +503,18 @@ fn inode(file: &OwnedFd) -> u64 {
     }
 }
 
-fn memory_file(size: u64) -> Result<OwnedFd, Code> {
+/// Gives bytes of a GPU back.
+pub(crate) fn uncharge(world: &World, gpu: usize, size: u64) {
+    if let Some(slot) = world.slot() {
+        slot.used[gpu].fetch_sub(size.next_multiple_of(PAGE), Ordering::SeqCst);
+    }
+}
+
+/// Shared memory without a path; the name shows in /proc only.
+pub(crate) fn memory_file(name: &CStr, size: u64) -> Result<OwnedFd, Code> {
     // SAFETY: the name is a valid C string; the descriptor is new and owned by nobody else.
     let file = unsafe {
-        let fd = libc::memfd_create(c"simhost".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
             return Err(OUT_OF_MEMORY);
         }
@@ -390,4 +549,44 @@ fn map(file: &OwnedFd, size: u64, wanted: Option<u64>) -> Result<(u64, usize), C
         }
     }
     Err(OUT_OF_MEMORY)
+}
+
+/// Maps a file over a range that is reserved.
+fn place(file: &OwnedFd, base: u64, size: u64) -> Result<(), Code> {
+    let len = usize::try_from(size).map_err(|_| OUT_OF_MEMORY)?;
+    // SAFETY: the caller has reserved the range (`empty`), so nothing else lies there.
+    let p = unsafe {
+        libc::mmap(
+            base as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(OUT_OF_MEMORY);
+    }
+    Ok(())
+}
+
+/// Makes a range one that nothing can be read from: MAP_FIXED over a mapping of ours, or MAP_FIXED_NOREPLACE anew.
+pub(crate) fn empty(base: u64, size: u64, how: libc::c_int) -> Result<(), Code> {
+    let len = usize::try_from(size).map_err(|_| OUT_OF_MEMORY)?;
+    // SAFETY: replaces nothing, or only what `place` put there.
+    let p = unsafe {
+        libc::mmap(
+            base as *mut libc::c_void,
+            len,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | how,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(OUT_OF_MEMORY);
+    }
+    Ok(())
 }

@@ -3,9 +3,10 @@
 //! Operations are executed by threads as fast as this machine can; *when* they took place is worked out afterwards, by a
 //! small simulation of flows that share links. It runs only as far as a host thread wants to know, so that everything
 //! submitted before takes part in the contention, whatever thread happened to run first. A host thread's own time moves
-//! only when it learns that something ended. Flows of other processes are not seen; their clock is (through the shared
-//! page), so time is monotone across a run.
-use crate::topology::LinkId;
+//! only when it learns that something ended. Flows of other processes are laid beside as they publish them (`flows`), and
+//! their clock is seen through the shared page, so time is monotone across a run.
+use crate::flows::Flow;
+use crate::topology::{Collapse, LinkId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,10 @@ pub(crate) struct Work {
     pub(crate) at_least_ns: u64,
     /// All rates divided by this.
     pub(crate) slow: f64,
+    /// Root behind which it writes, for posted writes to peers.
+    pub(crate) posted: Option<u32>,
+    /// Bytes leave a GPU.
+    pub(crate) crosses: bool,
 }
 
 impl Work {
@@ -88,16 +93,64 @@ pub(crate) struct Timeline {
     /// What has not ended yet, by stream: only the first of each can run.
     queues: BTreeMap<usize, VecDeque<Op>>,
     capacity: Vec<f64>,
+    collapses: Vec<Collapse>,
 }
 
 impl Timeline {
-    pub(crate) fn new(capacity: Vec<f64>) -> Self {
+    pub(crate) fn new(capacity: Vec<f64>, collapses: Vec<Collapse>) -> Self {
         Self {
             now: 0.0,
             next: 0,
             queues: BTreeMap::new(),
             capacity,
+            collapses,
         }
+    }
+
+    /// Lays a transfer of another process beside, unless it is over by now.
+    pub(crate) fn beside(&mut self, flow: Flow) {
+        let work = Work {
+            lead_ns: flow.lead_ns,
+            bytes: flow.bytes,
+            links: flow.links,
+            limit: flow.limit,
+            at_least_ns: 0,
+            slow: flow.slow,
+            posted: flow.posted,
+            crosses: true,
+        };
+        if flow.floor as f64 + work.alone() <= self.now {
+            return;
+        }
+        // Streams of other processes have numbers of their own, and their transfers take turns.
+        let stream = 1 << 63 | (flow.pid as usize) << 24 | flow.stream as usize & 0xff_ffff;
+        self.submit(stream, Span::new(), Vec::new(), flow.floor, Some(work));
+    }
+
+    /// What the links carry at most just now: less where posted writes pile up as a rule says.
+    fn capacities(&self) -> Vec<f64> {
+        let mut all = self.capacity.clone();
+        for rule in &self.collapses {
+            let writes = |(_, op): (usize, &Op)| match (op.left, &op.work) {
+                (Some((from, left)), Some(work))
+                    if from <= self.now
+                        && left > 0.0
+                        && work
+                            .links
+                            .iter()
+                            .any(|(l, share)| *l == rule.link && *share > 0.0) =>
+                {
+                    work.posted
+                }
+                _ => None,
+            };
+            let roots: Vec<u32> = self.fronts().filter_map(writes).collect();
+            let distinct: std::collections::BTreeSet<u32> = roots.iter().copied().collect();
+            if roots.len() >= rule.writers && distinct.len() >= rule.roots {
+                all[rule.link] = all[rule.link].min(rule.gbps);
+            }
+        }
+        all
     }
 
     /// Adds an operation to a stream. It starts when `after` and what the stream holds have ended, and not before
@@ -199,6 +252,7 @@ impl Timeline {
                 }
             }
         }
+        let capacity = self.capacities();
         let mut load = vec![0.0; self.capacity.len()];
         for (_, op) in self.fronts() {
             if let (Some((from, left)), Some(work)) = (op.left, &op.work)
@@ -221,7 +275,7 @@ impl Timeline {
             let at = if from > self.now || left <= 0.0 {
                 from.max(self.now)
             } else {
-                self.now + left / self.rate(work, &load)
+                self.now + left / rate(work, &load, &capacity)
             };
             if next_change.is_none_or(|(t, _)| at < t) {
                 next_change = Some((at, stream));
@@ -230,11 +284,11 @@ impl Timeline {
         match (next_start, next_change) {
             (None, None) => return false,
             (Some((start, stream)), change) if change.is_none_or(|(t, _)| start <= t) => {
-                self.advance(start.max(self.now), &load);
+                self.advance(start.max(self.now), &load, &capacity);
                 self.begin(stream, start);
             }
             (_, Some((at, stream))) => {
-                self.advance(at, &load);
+                self.advance(at, &load, &capacity);
                 let now = self.now;
                 let Some(op) = self.front(stream) else {
                     return false;
@@ -257,21 +311,12 @@ impl Timeline {
         true
     }
 
-    fn rate(&self, work: &Work, load: &[f64]) -> f64 {
-        let shared = work
-            .links
-            .iter()
-            .filter(|(_, share)| *share > 0.0)
-            .filter_map(|&(l, _)| Some(self.capacity.get(l)? / load.get(l)?.max(1e-12)));
-        (shared.fold(work.limit, f64::min) / work.slow.max(1.0)).max(1e-9)
-    }
-
-    fn advance(&mut self, to: f64, load: &[f64]) {
+    fn advance(&mut self, to: f64, load: &[f64], capacity: &[f64]) {
         let by = to - self.now;
         if by > 0.0 {
             let running = |(stream, op): (usize, &Op)| match (op.left, &op.work) {
                 (Some((from, left)), Some(work)) if from <= self.now && left > 0.0 => {
-                    Some((stream, self.rate(work, load)))
+                    Some((stream, rate(work, load, capacity)))
                 }
                 _ => None,
             };
@@ -309,6 +354,15 @@ impl Timeline {
     }
 }
 
+fn rate(work: &Work, load: &[f64], capacity: &[f64]) -> f64 {
+    let shared = work
+        .links
+        .iter()
+        .filter(|(_, share)| *share > 0.0)
+        .filter_map(|&(l, _)| Some(capacity.get(l)? / load.get(l)?.max(1e-12)));
+    (shared.fold(work.limit, f64::min) / work.slow.max(1.0)).max(1e-9)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,7 +379,7 @@ mod tests {
 
     #[test]
     fn flows_share_a_link_and_take_turns_in_a_stream() {
-        let mut t = Timeline::new(vec![10.0, 10.0]);
+        let mut t = Timeline::new(vec![10.0, 10.0], vec![]);
         let (a, b, c) = (Span::new(), Span::new(), Span::new());
         t.submit(0, a.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
         t.submit(1, b.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
@@ -344,7 +398,7 @@ mod tests {
 
     #[test]
     fn unknown_work_blocks_only_what_follows() {
-        let mut t = Timeline::new(vec![10.0]);
+        let mut t = Timeline::new(vec![10.0], vec![]);
         let (kernel, after, other) = (Span::new(), Span::new(), Span::new());
         let id = t.submit(0, kernel.clone(), vec![], 0, None);
         t.submit(
@@ -363,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_slow_fault_divides_the_rate_and_lead_time_counts() {
-        let mut t = Timeline::new(vec![10.0]);
+        let mut t = Timeline::new(vec![10.0], vec![]);
         let a = Span::new();
         t.submit(
             0,
@@ -377,5 +431,52 @@ mod tests {
             }),
         );
         assert_eq!(t.resolve(&a), Some(7 + 100 + 400));
+    }
+
+    #[test]
+    fn writes_behind_two_roots_collapse_and_others_do_not() {
+        let rule = Collapse {
+            link: 0,
+            writers: 2,
+            roots: 2,
+            gbps: 1.0,
+        };
+        let time = |roots: [Option<u32>; 2]| {
+            let mut t = Timeline::new(vec![10.0], vec![rule]);
+            let spans = roots.map(|posted| {
+                let span = Span::new();
+                let work = Work {
+                    posted,
+                    ..flow(1000.0, &[0], 10.0)
+                };
+                t.submit(
+                    posted.map_or(9, |p| p as usize),
+                    span.clone(),
+                    vec![],
+                    0,
+                    Some(work),
+                );
+                span
+            });
+            t.resolve(&spans[0])
+        };
+        assert_eq!(time([Some(1), Some(2)]), Some(2000));
+        assert_eq!(time([Some(1), None]), Some(200));
+    }
+
+    #[test]
+    fn flows_of_other_processes_share_links() {
+        let mut t = Timeline::new(vec![10.0], vec![]);
+        let a = Span::new();
+        t.submit(0, a.clone(), vec![], 0, Some(flow(1000.0, &[0], 10.0)));
+        t.beside(Flow {
+            pid: 77,
+            bytes: 1000.0,
+            limit: 10.0,
+            slow: 1.0,
+            links: vec![(0, 1.0)],
+            ..Flow::default()
+        });
+        assert_eq!(t.resolve(&a), Some(200));
     }
 }

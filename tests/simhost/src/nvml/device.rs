@@ -307,7 +307,7 @@ export! {
     /// How busy the GPU is: fully, while some process has a context.
     fn nvmlDeviceGetUtilizationRates(device: Device, out: *mut nvmlUtilization_t) {
         let (world, gpu) = gpu_of(device)?;
-        let busy = world.processes().any(|p| p.contexts.load(Ordering::SeqCst) & 1 << gpu != 0) || !world.scenario.gpus[gpu].foreign_processes.is_empty();
+        let busy = world.processes().any(|p| p.contexts.load(Ordering::SeqCst) & 1 << gpu != 0) || !world.scenario.gpus[gpu].foreign_processes.is_empty() || world.scenario.gpus[gpu].busy;
         // SAFETY: the caller's pointer.
         unsafe { put(out, nvmlUtilization_t { gpu: if busy { 100 } else { 0 }, memory: 0 }) }
     }

@@ -116,6 +116,8 @@ impl Lower<'_> {
             Some("v2") => 2,
             Some(_) => 4,
         };
+        // Memory-mapped I/O: every access happens, in its size, as it does here.
+        let mmio = op.take("mmio");
         let mut order = Order::Weak;
         if let Some(o) = op.take_any(&["weak", "volatile", "relaxed", "acquire", "release", "cv"]) {
             order = match o {
@@ -132,6 +134,9 @@ impl Lower<'_> {
         let mut sc = Scope::Sys;
         if matches!(order, Order::Relaxed | Order::Acquire | Order::Release) {
             sc = op.take_map(scope).ok_or_else(|| op.unknown())?;
+        }
+        if mmio && (order != Order::Relaxed || sc != Scope::Sys || count != 1) {
+            return Err(op.unknown());
         }
         while op.take_any(&HINTS).is_some() {}
         if op.name == "ldu" && order != Order::Weak {

@@ -2,9 +2,8 @@
 //!
 //! `SRC>DST:MECHANISM=KIND[:WHEN][:name=value...]`
 //!
-//! SRC and DST are where bytes come from and go to: a GPU number, `*`, or `host`. A mechanism may carry `ipc.` in front:
-//! only through a mapping opened from another process.
-use std::str::FromStr;
+//! SRC and DST are where bytes come from and go to: a GPU number, `*`, or `host`. A mechanism may carry a word in front
+//! that says through what kind of memory only: `ipc.`, `vmm.`, `pool.` or `plain.` (none of these).
 
 /// Ways in which bytes move, as they can be told apart below the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +22,56 @@ pub enum Mechanism {
     SmLoad,
     /// Stores of an SM to a peer.
     SmStore,
+    /// Stores of an SM to a peer, of at most 4 bytes a lane.
+    SmStore4,
+    /// Stores of an SM to a peer, of 16 bytes a lane.
+    SmStore16,
     /// Atomics of an SM on a peer: the source is the GPU that executes.
     Atomic,
+    /// Loads of an SM from pinned host memory.
+    HostLoad,
+    /// Stores of an SM to pinned host memory.
+    HostStore,
+    /// Atomics of an SM on pinned host memory: the source is the GPU.
+    HostAtomic,
     /// Own memory of one GPU, written by its kernels.
     Own,
-    /// Enabling peer access: the source is the context that enables.
+    /// Enabling peer access: the source is the context that enables. With a word in front: opening an IPC handle
+    /// (`ipc.`), cuMemSetAccess (`vmm.`), cuMemPoolSetAccess (`pool.`).
     Enable,
+}
+
+impl Mechanism {
+    /// Stores of an SM to memory that is not its own.
+    pub fn stores(self) -> bool {
+        matches!(
+            self,
+            Self::SmStore | Self::SmStore4 | Self::SmStore16 | Self::HostStore
+        )
+    }
+}
+
+/// Through what kind of memory bytes move, as a set; the empty one is cuMemAlloc's in the same process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Via(u8);
+
+impl Via {
+    /// Nothing special.
+    pub const NONE: Via = Via(0);
+    /// A mapping opened with cuIpcOpenMemHandle.
+    pub const IPC: Via = Via(1);
+    /// A mapping made with cuMemMap.
+    pub const VMM: Via = Via(2);
+    /// Memory of a stream-ordered pool.
+    pub const POOL: Via = Via(4);
+
+    /// Both.
+    pub fn and(self, other: Via) -> Via {
+        Via(self.0 | other.0)
+    }
+    fn touches(self, other: Via) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// What goes wrong.
@@ -92,10 +135,17 @@ pub enum Kind {
         /// Result code.
         code: u32,
     },
+    /// A flag overtakes the stores before it: they arrive only some time after it, at the latest when the kernel ends.
+    Late {
+        /// Microseconds of real time.
+        us: u64,
+    },
+    /// Plain stores arrive, flags (stores that are volatile, relaxed or release) do not.
+    LostFlag,
 }
 
 /// When a fault strikes; the unit is one copy, or one launch that touches the pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Occurrence {
     /// Each time.
     Always,
@@ -105,6 +155,15 @@ pub enum Occurrence {
     Every(u64),
     /// Each time after the first n.
     After(u64),
+    /// The n-th time only.
+    At(u64),
+    /// Each time with a probability; which times follows from the seed.
+    Random {
+        /// Between 0 and 1.
+        probability: f64,
+        /// Seed.
+        seed: u64,
+    },
 }
 
 /// One end of a pair pattern.
@@ -119,14 +178,14 @@ pub enum End {
 }
 
 impl End {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             "*" => Some(End::Any),
             "host" => Some(End::Host),
             n => n.parse().ok().map(End::Gpu),
         }
     }
-    fn fits(self, place: Option<usize>) -> bool {
+    pub(super) fn fits(self, place: Option<usize>) -> bool {
         match self {
             End::Any => place.is_some(),
             End::Gpu(n) => place == Some(n),
@@ -140,18 +199,24 @@ impl End {
 pub struct Fault {
     /// As written.
     pub text: String,
-    source: End,
-    destination: End,
-    mechanisms: Vec<Mechanism>,
-    ipc_only: bool,
+    pub(super) source: End,
+    pub(super) destination: End,
+    pub(super) mechanisms: Vec<Mechanism>,
+    /// Only through this kind of memory; the empty set: only through none of them.
+    pub(super) only: Option<Via>,
     /// What goes wrong.
     pub kind: Kind,
     /// How often.
     pub when: Occurrence,
     /// Only at or past this offset of device memory.
     pub min_offset: u64,
+    /// Only these bytes of the allocation that is not the executor's own (of the destination, where nobody reaches over):
+    /// of a transfer only the part that lies in them.
+    pub part: std::ops::Range<u64>,
     /// Only for transfers of at least so many bytes.
     pub min_bytes: u64,
+    /// Only while at least so many other transfers of the run are under way.
+    pub load: u32,
 }
 
 impl Fault {
@@ -167,20 +232,30 @@ impl Fault {
             .chain(to)
     }
 
-    /// Whether the fault is about this pair (None is host memory) and mechanism.
+    /// Whether the fault is about this pair (None is host memory), mechanism and kind of memory.
     pub fn concerns(
         &self,
         source: Option<usize>,
         destination: Option<usize>,
         mechanism: Mechanism,
-        ipc: bool,
+        via: Via,
     ) -> bool {
         let own = mechanism == Mechanism::Own;
+        // Ways of enabling are told apart; all else concerns every kind of memory unless it says which.
+        let only = self
+            .only
+            .or((mechanism == Mechanism::Enable).then_some(Via::NONE));
         (own || source != destination || source.is_none())
             && self.mechanisms.contains(&mechanism)
             && self.source.fits(source)
             && self.destination.fits(destination)
-            && (ipc || !self.ipc_only)
+            && only.is_none_or(|o| {
+                if o == Via::NONE {
+                    via == o
+                } else {
+                    via.touches(o)
+                }
+            })
     }
 
     /// Whether it strikes the `count`-th time (from 0).
@@ -190,239 +265,15 @@ impl Fault {
             Occurrence::Once => count == 0,
             Occurrence::Every(n) => (count + 1).is_multiple_of(n.max(1)),
             Occurrence::After(n) => count >= n,
-        }
-    }
-}
-
-const PEER: [Mechanism; 5] = [
-    Mechanism::CePush,
-    Mechanism::CePull,
-    Mechanism::SmLoad,
-    Mechanism::SmStore,
-    Mechanism::Atomic,
-];
-
-fn mechanisms(text: &str) -> Option<Vec<Mechanism>> {
-    Some(match text {
-        "any" => PEER.to_vec(),
-        "ce" => vec![Mechanism::CePush, Mechanism::CePull],
-        "sm" => vec![Mechanism::SmLoad, Mechanism::SmStore, Mechanism::Atomic],
-        "ce_push" => vec![Mechanism::CePush],
-        "ce_pull" => vec![Mechanism::CePull],
-        "staged" => vec![Mechanism::Staged],
-        "bounce_d2h" => vec![Mechanism::BounceD2h],
-        "bounce_h2d" => vec![Mechanism::BounceH2d],
-        "sm_load" => vec![Mechanism::SmLoad],
-        "sm_store" => vec![Mechanism::SmStore],
-        "atomic" => vec![Mechanism::Atomic],
-        "own" => vec![Mechanism::Own],
-        "enable" => vec![Mechanism::Enable],
-        _ => return None,
-    })
-}
-
-impl FromStr for Fault {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = |what: &str| {
-            format!("fault `{text}`: {what}; expected SRC>DST:MECHANISM=KIND[:WHEN][:name=value]")
-        };
-        let (pair, rest) = text.split_once(':').ok_or_else(|| bad("no mechanism"))?;
-        let (source, destination) = pair.split_once('>').ok_or_else(|| bad("no pair"))?;
-        let ends = End::parse(source)
-            .zip(End::parse(destination))
-            .ok_or_else(|| bad("an end is neither a number, * nor host"))?;
-        let mut words = rest.split(':');
-        let (mechanism, kind) = words
-            .next()
-            .and_then(|w| w.split_once('='))
-            .ok_or_else(|| bad("no kind"))?;
-        let (ipc_only, name) = match mechanism {
-            "ipc" => (true, "any"),
-            m => m.strip_prefix("ipc.").map_or((false, m), |m| (true, m)),
-        };
-        let mut mechanisms =
-            mechanisms(name).ok_or_else(|| bad(&format!("no mechanism `{name}`")))?;
-        let (mut when, mut min_offset, mut min_bytes) = (Occurrence::Always, 0, 0);
-        let mut numbers: Vec<(&str, f64)> = Vec::new();
-        for word in words {
-            let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            let number =
-                || parse_number(value).ok_or_else(|| bad(&format!("`{word}` needs a number")));
-            match key {
-                "always" => when = Occurrence::Always,
-                "once" | "first" => when = Occurrence::Once,
-                "every" if !matches!(kind, "flipped") => when = Occurrence::Every(number()? as u64),
-                "nth" => when = Occurrence::Every(number()? as u64),
-                "after" => when = Occurrence::After(number()? as u64),
-                "min_offset" => min_offset = number()? as u64,
-                "min_bytes" => min_bytes = number()? as u64,
-                "bytes" | "mask" | "every" | "factor" | "code" | "keep" | "hole" | "to" => {
-                    numbers.push((key, number()?))
-                }
-                _ => return Err(bad(&format!("no option `{word}`"))),
+            Occurrence::At(n) => count + 1 == n,
+            Occurrence::Random { probability, seed } => {
+                // splitmix64 of seed and count, as a number between 0 and 1.
+                let mut z = (seed ^ count.wrapping_mul(0xd1b5_4a32_d192_ed03))
+                    .wrapping_add(0x9e37_79b9_7f4a_7c15);
+                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 <= probability
             }
-        }
-        let option = |key: &str| numbers.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
-        let (kind, allowed): (Kind, &[&str]) = match kind {
-            "zeroed" => (Kind::Zeroed, &[]),
-            "ones" => (Kind::Ones, &[]),
-            "dropped" => (Kind::Dropped, &[]),
-            "mirrored" => (Kind::Mirrored, &[]),
-            "stale" => (Kind::Stale, &[]),
-            "misrouted" => (
-                Kind::Misrouted {
-                    to: option("to").map(|v| v as usize),
-                },
-                &["to"],
-            ),
-            "spilled" => (
-                Kind::Spilled {
-                    bytes: option("bytes").unwrap_or(64.0) as usize,
-                },
-                &["bytes"],
-            ),
-            "shifted" => (
-                Kind::Shifted {
-                    bytes: option("bytes").unwrap_or(8.0) as usize,
-                },
-                &["bytes"],
-            ),
-            "flipped" => (
-                Kind::Flipped {
-                    mask: option("mask").unwrap_or(16.0) as u8,
-                    every: option("every").unwrap_or(4096.0).max(1.0) as usize,
-                },
-                &["mask", "every"],
-            ),
-            "partial" => (
-                Kind::Partial {
-                    keep: option("keep").unwrap_or(4096.0) as usize,
-                    hole: option("hole").unwrap_or(0.0) as usize,
-                },
-                &["keep", "hole"],
-            ),
-            "slow" => (
-                Kind::Slow {
-                    factor: option("factor").unwrap_or(10.0).max(1.0),
-                },
-                &["factor"],
-            ),
-            "hang" => (Kind::Hang, &[]),
-            "sticky" => (
-                Kind::Sticky {
-                    code: option("code").unwrap_or(700.0) as u32,
-                },
-                &["code"],
-            ),
-            "death" => (Kind::Death, &[]),
-            "refusal" => (
-                Kind::Refusal {
-                    code: option("code").unwrap_or(217.0) as u32,
-                },
-                &["code"],
-            ),
-            other => return Err(bad(&format!("no kind `{other}`"))),
-        };
-        if let Some((key, _)) = numbers.iter().find(|(k, _)| !allowed.contains(k)) {
-            return Err(bad(&format!("`{key}` means nothing for this kind")));
-        }
-        if matches!(kind, Kind::Refusal { .. }) {
-            if !matches!(name, "any" | "enable") {
-                return Err(bad("refusal goes with `enable` or `any`"));
-            }
-            mechanisms = vec![Mechanism::Enable];
-        } else if mechanisms == [Mechanism::Enable]
-            && !matches!(kind, Kind::Death | Kind::Hang | Kind::Sticky { .. })
-        {
-            return Err(bad("enable can be refused, hang, die or poison"));
-        }
-        Ok(Fault {
-            text: text.to_string(),
-            source: ends.0,
-            destination: ends.1,
-            mechanisms,
-            ipc_only,
-            kind,
-            when,
-            min_offset,
-            min_bytes,
-        })
-    }
-}
-
-/// A number, decimal or 0x, with an optional Ki or Mi behind it.
-fn parse_number(text: &str) -> Option<f64> {
-    let (digits, unit) = if let Some(d) = text.strip_suffix("Ki") {
-        (d, 1024.0)
-    } else if let Some(d) = text.strip_suffix("Mi") {
-        (d, 1_048_576.0)
-    } else {
-        (text, 1.0)
-    };
-    let value = match digits.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok()? as f64,
-        None => digits
-            .parse::<f64>()
-            .ok()
-            .filter(|v| v.is_finite() && *v >= 0.0)?,
-    };
-    Some(value * unit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_what_it_documents() {
-        let f: Fault = "2>5:ce_push=hang".parse().unwrap();
-        assert!(f.concerns(Some(2), Some(5), Mechanism::CePush, false));
-        assert!(!f.concerns(Some(5), Some(2), Mechanism::CePush, false));
-        assert!(!f.concerns(Some(2), Some(5), Mechanism::CePull, false));
-        let f: Fault = "*>*:any=zeroed:nth=3:min_offset=4Mi".parse().unwrap();
-        assert_eq!(f.min_offset, 4 << 20);
-        assert_eq!(
-            (0..6).map(|c| f.strikes(c)).collect::<Vec<_>>(),
-            [false, false, true, false, false, true]
-        );
-        assert!(!f.concerns(Some(1), Some(1), Mechanism::CePush, false));
-        assert!(!f.concerns(Some(1), Some(2), Mechanism::Staged, false));
-        let f: Fault = "1>host:bounce_d2h=flipped:every=64:mask=0x81:once"
-            .parse()
-            .unwrap();
-        assert_eq!(
-            f.kind,
-            Kind::Flipped {
-                mask: 0x81,
-                every: 64
-            }
-        );
-        assert!(
-            f.concerns(Some(1), None, Mechanism::BounceD2h, false) && f.strikes(0) && !f.strikes(1)
-        );
-        let f: Fault = "0>1:ipc.sm_store=dropped".parse().unwrap();
-        assert!(
-            !f.concerns(Some(0), Some(1), Mechanism::SmStore, false)
-                && f.concerns(Some(0), Some(1), Mechanism::SmStore, true)
-        );
-    }
-
-    #[test]
-    fn refuses_with_the_reason() {
-        for (text, reason) in [
-            ("2>5", "no mechanism"),
-            ("25:ce=hang", "no pair"),
-            ("a>5:ce=hang", "neither"),
-            ("0>1:warp=hang", "no mechanism `warp`"),
-            ("0>1:ce=melted", "no kind `melted`"),
-            ("0>1:ce=hang:bytes=3", "means nothing"),
-            ("0>1:ce=hang:sometimes", "no option"),
-            ("0>1:ce=refusal", "goes with"),
-        ] {
-            let error = text.parse::<Fault>().unwrap_err();
-            assert!(error.contains(reason), "{error}");
         }
     }
 }

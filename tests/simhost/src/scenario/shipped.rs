@@ -19,6 +19,8 @@ shipped![
     "hang-one-pair",
     "acs-redirect",
     "downtrained-link",
+    "posted-write-collapse",
+    "pool-writes-lost",
 ];
 
 /// Text of a shipped scenario.

@@ -54,6 +54,9 @@ pub struct Scenario {
     /// Rates of the model that do not follow from links.
     #[serde(default)]
     pub rates: Rates,
+    /// Links that carry far less while posted writes pile up on them.
+    #[serde(default)]
+    pub collapses: Vec<Collapse>,
     /// Lines of the kernel log, oldest first, without prefix.
     #[serde(default)]
     pub kernel_log: Vec<String>,
@@ -150,6 +153,12 @@ pub struct Driver {
     /// Result of cuInit when not 0.
     #[serde(default)]
     pub init_error: u32,
+    /// Virtual memory management with POSIX handles (cuMemCreate and its kin).
+    #[serde(default = "yes")]
+    pub vmm: bool,
+    /// Stream-ordered memory pools.
+    #[serde(default = "yes")]
+    pub pools: bool,
 }
 
 fn yes() -> bool {
@@ -304,6 +313,9 @@ pub struct Gpu {
     /// Process ids of foreign compute processes.
     #[serde(default)]
     pub foreign_processes: Vec<u32>,
+    /// Fully busy whoever looks, with no process to see: as a wedged GPU.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 /// One network adapter.
@@ -408,6 +420,21 @@ pub struct Rates {
     pub staged_ns: u64,
     /// Instructions per nanosecond and multiprocessor.
     pub instructions_per_ns: f64,
+}
+
+/// A rule for one link: the way up from a bridge collapses while several posted writes (pushes of copy engines, stores of
+/// kernels to peers) cross it to destinations behind several roots. Reads do not count.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Collapse {
+    /// Address of the bridge.
+    pub at: String,
+    /// From so many writes at once.
+    pub writers: u32,
+    /// To destinations behind so many different roots.
+    pub roots: u32,
+    /// What the link then carries, GB/s.
+    pub gbps: f64,
 }
 
 impl Default for Rates {

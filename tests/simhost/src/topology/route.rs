@@ -1,7 +1,8 @@
 //! The links of the rate model and the routes over them.
 use super::{Role, Topology};
+use crate::scenario::PciAddress;
 use crate::scenario::pci::payload_rate;
-use crate::scenario::spec::Port;
+use crate::scenario::spec::{Error, Port};
 
 /// Number of a link of the rate model.
 pub type LinkId = usize;
@@ -24,7 +25,51 @@ pub enum Engine {
     Sm,
 }
 
+/// A link that carries little while posted writes pile up on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Collapse {
+    /// The link.
+    pub link: LinkId,
+    /// From so many writes at once.
+    pub writers: usize,
+    /// To so many roots.
+    pub roots: usize,
+    /// What is left, bytes per ns.
+    pub gbps: f64,
+}
+
 impl Topology {
+    /// Number of the root above a GPU.
+    pub fn root_of(&self, gpu: usize) -> u32 {
+        self.chain(self.gpu_nodes[gpu]).0 as u32
+    }
+
+    pub(super) fn collapse_rules(&self) -> Result<Vec<Collapse>, Error> {
+        let rule = |c: &crate::scenario::spec::Collapse| {
+            let at = PciAddress::parse(&c.at);
+            let bridge = |n: &super::Node| Some(n.at) == at && matches!(n.role, Role::Bridge(_));
+            let node = self.nodes.iter().position(bridge).ok_or_else(|| {
+                Error(format!(
+                    "collapse at `{}`: no bridge has this address",
+                    c.at
+                ))
+            })?;
+            if c.gbps.is_nan() || c.gbps <= 0.0 {
+                return Err(Error(format!(
+                    "collapse at `{}`: gbps must be above 0",
+                    c.at
+                )));
+            }
+            Ok(Collapse {
+                link: Self::up(node),
+                writers: c.writers as usize,
+                roots: c.roots as usize,
+                gbps: c.gbps,
+            })
+        };
+        self.scenario.collapses.iter().map(rule).collect()
+    }
+
     // Links: two for each PCI node (up, down), then two between each ordered pair of packages and their memory, then
     // NVLink out and in and memory of each GPU.
     pub(super) fn capacities(&self) -> Vec<f64> {

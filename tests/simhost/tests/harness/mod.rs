@@ -121,7 +121,73 @@ driver! {
     cuIpcOpenMemHandle_v2(p: *mut Ptr, h: Ticket, f: c_uint);
     cuIpcCloseMemHandle(p: Ptr);
     cuGetErrorName(e: c_uint, s: *mut *const c_char);
+    cuMemGetAllocationGranularity(g: *mut usize, p: *const Prop, o: c_uint);
+    cuMemCreate(h: *mut u64, n: usize, p: *const Prop, f: u64);
+    cuMemRelease(h: u64);
+    cuMemRetainAllocationHandle(h: *mut u64, p: *mut c_void);
+    cuMemAddressReserve(p: *mut Ptr, n: usize, a: usize, w: Ptr, f: u64);
+    cuMemAddressFree(p: Ptr, n: usize);
+    cuMemMap(p: Ptr, n: usize, o: usize, h: u64, f: u64);
+    cuMemUnmap(p: Ptr, n: usize);
+    cuMemSetAccess(p: Ptr, n: usize, d: *const Desc, c: usize);
+    cuMemGetAccess(f: *mut u64, l: *const [c_int; 2], p: Ptr);
+    cuMemExportToShareableHandle(o: *mut c_void, h: u64, t: c_uint, f: u64);
+    cuMemImportFromShareableHandle(h: *mut u64, o: *mut c_void, t: c_uint);
+    cuMemPoolCreate(p: *mut Handle, d: *const PoolProp);
+    cuMemPoolDestroy(p: Handle);
+    cuMemPoolSetAccess(p: Handle, d: *const Desc, c: usize);
+    cuMemPoolGetAccess(f: *mut c_uint, p: Handle, l: *mut [c_int; 2]);
+    cuMemPoolSetAttribute(p: Handle, a: c_uint, v: *mut c_void);
+    cuMemPoolGetAttribute(p: Handle, a: c_uint, v: *mut c_void);
+    cuMemPoolTrimTo(p: Handle, n: usize);
+    cuDeviceGetDefaultMemPool(p: *mut Handle, d: c_int);
+    cuMemAllocAsync(p: *mut Ptr, n: usize, s: Handle);
+    cuMemAllocFromPoolAsync(p: *mut Ptr, n: usize, q: Handle, s: Handle);
+    cuMemFreeAsync(p: Ptr, s: Handle);
+    cuStreamBeginCapture_v2(s: Handle, m: c_uint);
+    cuStreamEndCapture(s: Handle, g: *mut Handle);
+    cuStreamIsCapturing(s: Handle, v: *mut c_uint);
+    cuGraphInstantiateWithFlags(x: *mut Handle, g: Handle, f: u64);
+    cuGraphLaunch(x: Handle, s: Handle);
+    cuGraphExecDestroy(x: Handle);
+    cuGraphDestroy(g: Handle);
 }
+
+/// CUmemAllocationProp.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Prop {
+    pub kind: c_int,
+    pub types: c_uint,
+    pub location: [c_int; 2],
+    pub windows: *mut c_void,
+    pub flags: [u8; 8],
+}
+
+/// Pinned memory of a device.
+pub fn prop(device: c_int, types: c_uint) -> Prop {
+    Prop {
+        kind: 1,
+        types,
+        location: [1, device],
+        windows: std::ptr::null_mut(),
+        flags: [0; 8],
+    }
+}
+
+/// CUmemPoolProps.
+#[repr(C)]
+pub struct PoolProp {
+    pub kind: c_int,
+    pub types: c_uint,
+    pub location: [c_int; 2],
+    pub windows: *mut c_void,
+    pub most: usize,
+    pub reserved: [u8; 56],
+}
+
+/// CUmemAccessDesc: type and id of the location, flags.
+pub type Desc = [c_int; 3];
 
 /// Tiny kernels that the shared PTX does not have.
 pub const EXTRA: &str = r#"
@@ -170,6 +236,49 @@ WAIT:
   st.global.u64 [%rd4], %rd5;
   mov.u32 %r2, 1;
   st.volatile.global.u32 [%rd3], %r2;
+  ret;
+}
+.visible .entry copy4(.param .u64 to, .param .u64 from) {
+  .reg .b32 %r<3>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+  ld.global.u32 %r2, [%rd5];
+  st.global.u32 [%rd4], %r2;
+  ret;
+}
+.visible .entry copy16(.param .u64 to, .param .u64 from) {
+  .reg .b32 %r<6>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 16;
+  add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+  ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd5];
+  st.global.v4.u32 [%rd4], {%r2, %r3, %r4, %r5};
+  ret;
+}
+.visible .entry wait_for(.param .u64 flag, .param .u64 stop, .param .u64 limit, .param .u64 out) {
+  .reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [flag]; ld.param.u64 %rd2, [stop]; ld.param.u64 %rd3, [limit]; ld.param.u64 %rd4, [out];
+  mov.u64 %rd5, %globaltimer;
+LOOP:
+  mov.u32 %r2, 1;
+  ld.acquire.sys.global.u32 %r1, [%rd1];
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra DONE;
+  mov.u32 %r2, 2;
+  ld.mmio.relaxed.sys.global.u32 %r3, [%rd2];
+  setp.ne.u32 %p2, %r3, 0;
+  @%p2 bra DONE;
+  nanosleep.u32 100;
+  mov.u32 %r2, 3;
+  mov.u64 %rd6, %globaltimer;
+  sub.s64 %rd7, %rd6, %rd5;
+  setp.lt.u64 %p3, %rd7, %rd3;
+  @%p3 bra LOOP;
+DONE:
+  st.global.u32 [%rd4], %r2;
   ret;
 }
 .visible .entry add_one(.param .u64 at) {

@@ -1,0 +1,181 @@
+//! Compose files and Kubernetes manifests: every container that starts a known engine.
+
+use super::{
+    document::Node,
+    read::{Engines, Invocation, assignment, guess, is_flag},
+    script::Script,
+    shell::{self, Values, Word},
+};
+
+/// Every container of a compose file or manifest.
+pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>, shell::Unclosed> {
+    let mut found = Vec::new();
+    let host_ipc = |map: &Node| {
+        map.get("ipc").and_then(Node::text) == Some("host")
+            || map.get("hostIPC").and_then(Node::text) == Some("true")
+    };
+    let pod_ipc = root
+        .maps()
+        .into_iter()
+        .any(|m| m.get("hostIPC").and_then(Node::text) == Some("true"));
+    for map in root.maps() {
+        let has = ["environment", "env", "command", "args", "entrypoint"]
+            .iter()
+            .any(|key| map.get(key).is_some());
+        if !has {
+            continue;
+        }
+        let mut invocation = Invocation::default();
+        for key in ["environment", "env"] {
+            if let Some(node) = map.get(key) {
+                variables(node, &mut invocation);
+            }
+        }
+        let mut words = Vec::new();
+        if let Some(image) = map.get("image").and_then(Node::text) {
+            words.push(Word {
+                text: image.to_string(),
+                line: 0,
+                opaque: false,
+            });
+        }
+        for key in ["entrypoint", "command", "args"] {
+            if let Some(node) = map.get(key) {
+                words.extend(as_words(node)?);
+            }
+        }
+        let inner = words.windows(2).position(|w| {
+            matches!(w, [a, b] if matches!(a.text.rsplit('/').next(), Some("sh" | "bash"))
+                && is_flag(&b.text) && b.text.ends_with('c'))
+        });
+        let mut nested = Vec::new();
+        if let Some(text) = inner.and_then(|at| words.get(at + 2)) {
+            let mut script = Script::new(engines, invocation.variables.clone());
+            script.run(&text.text, 1)?;
+            nested = script.finish();
+        }
+        let shared =
+            host_ipc(map) || pod_ipc || map.get("shm_size").is_some() || mounts_shared_memory(map);
+        let name = map
+            .get("container_name")
+            .or_else(|| map.get("name"))
+            .and_then(Node::text)
+            .map_or_else(|| service(root, map), |n| Some(n.to_string()))
+            .unwrap_or_else(|| "of the file".to_string());
+        if map.get("env_file").is_some() || map.get("envFrom").is_some() {
+            invocation
+                .unread
+                .push("variables of other files: check them with --check-file".to_string());
+        }
+        invocation.isolated_shared_memory = !shared;
+        invocation.place = format!("container {name}");
+        if let Some((engine, place)) = engines.started(&words) {
+            invocation.engine = Some(engine);
+            invocation.flags_from(words.get(place..).unwrap_or_default());
+        } else if let Some(first) = nested.into_iter().next() {
+            invocation.engine = first.engine;
+            invocation.flags = first.flags;
+            invocation.positional = first.positional;
+            invocation.variables = first.variables;
+            invocation.unread.extend(first.unread);
+        } else {
+            // A fragment may leave the command out and hold only what goes behind it.
+            let own = words.iter().skip(usize::from(map.get("image").is_some()));
+            let flags: Vec<Word> = own.cloned().collect();
+            let begins = flags.first().is_some_and(|w| is_flag(&w.text));
+            if begins || !invocation.variables.is_empty() {
+                invocation.engine = guess(&invocation.variables, engines);
+            }
+            if begins {
+                invocation.flags_from(&flags);
+            }
+        }
+        if invocation.engine.is_some() {
+            found.push(invocation);
+        }
+    }
+    Ok(found)
+}
+
+/// The key below which a compose file keeps this service.
+fn service(root: &Node, wanted: &Node) -> Option<String> {
+    let Some(Node::Map(services)) = root.get("services") else {
+        return None;
+    };
+    services
+        .iter()
+        .find(|(_, _, value)| std::ptr::eq(value, wanted))
+        .map(|(key, ..)| key.clone())
+}
+
+fn mounts_shared_memory(map: &Node) -> bool {
+    let Some(Node::List(mounts)) = map.get("volumeMounts").or_else(|| map.get("volumes")) else {
+        return false;
+    };
+    mounts.iter().any(|m| {
+        m.get("mountPath").and_then(Node::text) == Some("/dev/shm")
+            || m.text().is_some_and(|t| t.contains("/dev/shm"))
+    })
+}
+
+fn variables(node: &Node, into: &mut Invocation) {
+    match node {
+        Node::Map(entries) => {
+            for (key, _, value) in entries {
+                if let Some(text) = value.text() {
+                    into.variables.insert(key.clone(), unescaped(text));
+                }
+            }
+        }
+        Node::List(items) => {
+            for item in items {
+                let name = item.get("name").and_then(Node::text);
+                if let Some((name, value)) = item.text().and_then(assignment) {
+                    into.variables.insert(name.to_string(), unescaped(value));
+                } else if let Some(name) = name {
+                    match item.get("value").and_then(Node::text) {
+                        Some(value) => {
+                            into.variables.insert(name.to_string(), unescaped(value));
+                        }
+                        None => into
+                            .unread
+                            .push(format!("the value of {name} comes from elsewhere")),
+                    }
+                }
+            }
+        }
+        Node::Scalar(..) => {}
+    }
+}
+
+/// Compose files write `$` twice where one is meant.
+fn unescaped(text: &str) -> String {
+    text.replace("$$", "$")
+}
+
+fn as_words(node: &Node) -> Result<Vec<Word>, shell::Unclosed> {
+    match node {
+        Node::Scalar(text, line) => {
+            let mut words = Vec::new();
+            for command in shell::commands(text).map_err(|e| shell::Unclosed {
+                line: line + e.line.saturating_sub(1),
+                what: e.what,
+            })? {
+                words.extend(command.words(&Values::new()));
+            }
+            Ok(words)
+        }
+        Node::List(items) => Ok(items
+            .iter()
+            .filter_map(|item| match item {
+                Node::Scalar(text, line) => Some(Word {
+                    text: unescaped(text),
+                    line: *line,
+                    opaque: false,
+                }),
+                _ => None,
+            })
+            .collect()),
+        Node::Map(_) => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,286 @@
+//! From pasted text to launches: which engine, with which flags and variables, inside which container.
+
+use super::{containers, document, script::Script, shell::Word};
+use crate::profile::{EngineProfile, Profiles};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One launch.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Invocation {
+    /// Engine id; `None` where only variables were found.
+    pub engine: Option<String>,
+    /// Where it was read.
+    pub place: String,
+    /// Flags in their order; values of JSON flags also one by one, as `--flag.key`.
+    pub flags: Vec<Flag>,
+    /// Words that are no flag and follow the command.
+    pub positional: Vec<String>,
+    /// Variables that the engine gets from this text.
+    pub variables: BTreeMap<String, String>,
+    /// Variables that are assigned and not exported: the engine does not get them.
+    pub not_exported: BTreeSet<String>,
+    /// It runs in a container that was given neither the host's IPC nor shared memory.
+    pub isolated_shared_memory: bool,
+    /// What could not be read.
+    pub unread: Vec<String>,
+}
+
+/// A flag as given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// With its dashes; underscores are dashes.
+    pub name: String,
+    /// Its value, if a word follows that is none.
+    pub value: Option<String>,
+}
+
+/// Text that holds no launch that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Not closed, or not understood.
+    #[error("{name}: line {line}: {what}")]
+    Unread {
+        /// File or option.
+        name: String,
+        /// Line, from 1.
+        line: usize,
+        /// What.
+        what: String,
+    },
+    /// Neither a launch nor variables.
+    #[error(
+        "{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file or a Kubernetes manifest would do"
+    )]
+    Nothing {
+        /// File or option.
+        name: String,
+        /// Commands that are known.
+        known: String,
+    },
+}
+
+/// Flags are compared with dashes for underscores: some engines take both.
+pub(super) fn plain(flag: &str) -> String {
+    flag.replace('_', "-")
+}
+
+impl Invocation {
+    /// The flag that is called one of `names`; the last one counts, as for the engines.
+    pub(super) fn flag(&self, names: &[String]) -> Option<&Flag> {
+        self.flags
+            .iter()
+            .rev()
+            .find(|f| names.iter().any(|n| plain(n) == f.name))
+    }
+
+    /// Its value.
+    pub(super) fn value(&self, names: &[String]) -> Option<&str> {
+        self.flag(names)?.value.as_deref()
+    }
+
+    pub(super) fn flags_from(&mut self, words: &[Word]) {
+        let mut rest = words.iter().peekable();
+        while let Some(word) = rest.next() {
+            if word.opaque {
+                self.unread.push(format!(
+                    "'{}' on line {} is known to a running shell only",
+                    word.text, word.line
+                ));
+            }
+            if !is_flag(&word.text) {
+                self.positional.push(word.text.clone());
+                continue;
+            }
+            let (name, value) = match word.text.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_string())),
+                None => {
+                    let next = rest.next_if(|next| !is_flag(&next.text));
+                    (word.text.as_str(), next.map(|w| w.text.clone()))
+                }
+            };
+            let name = plain(name);
+            if let Some(Value::Object(map)) =
+                value.as_deref().and_then(|v| serde_json::from_str(v).ok())
+            {
+                flatten(&name, &map, &mut self.flags);
+            }
+            self.flags.push(Flag { name, value });
+        }
+    }
+}
+
+pub(super) fn is_flag(text: &str) -> bool {
+    text.len() > 1
+        && text.starts_with('-')
+        && !text
+            .get(1..)
+            .is_some_and(|rest| rest.parse::<f64>().is_ok())
+}
+
+fn flatten(prefix: &str, map: &serde_json::Map<String, Value>, flags: &mut Vec<Flag>) {
+    for (key, value) in map {
+        let name = format!("{prefix}.{}", plain(key));
+        match value {
+            Value::Object(inner) => flatten(&name, inner, flags),
+            Value::String(text) => flags.push(Flag {
+                name,
+                value: Some(text.clone()),
+            }),
+            other => flags.push(Flag {
+                name,
+                value: Some(other.to_string()),
+            }),
+        }
+    }
+}
+
+/// Reads the launches of `text`, which `name` names. `wanted`: the engine that the operator named, where commands of
+/// several engines look the same.
+///
+/// # Errors
+/// Text that is not closed or not understood, with its line, and text without a launch.
+pub fn read(
+    name: &str,
+    text: &str,
+    wanted: Option<&str>,
+    profiles: &Profiles,
+) -> Result<Vec<Invocation>, ReadError> {
+    let unread = |line: usize, what: &str| ReadError::Unread {
+        name: name.to_string(),
+        line,
+        what: what.to_string(),
+    };
+    let engines = Engines { profiles, wanted };
+    let found = if is_document(text) {
+        let root = document::parse(text).map_err(|e| unread(e.line, &e.what))?;
+        containers::launches(&root, &engines).map_err(|e| unread(e.line, e.what))?
+    } else {
+        let mut script = Script::new(&engines, BTreeMap::new());
+        script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
+        script.finish()
+    };
+    if found.is_empty() {
+        return Err(ReadError::Nothing {
+            name: name.to_string(),
+            known: engines.commands().join(", "),
+        });
+    }
+    Ok(found)
+}
+
+/// Whether the text is a compose file or manifest: it has keys that shell text cannot have at the beginning of a line.
+fn is_document(text: &str) -> bool {
+    text.lines().any(|line| {
+        let body = line.trim_start().trim_start_matches("- ");
+        [
+            "services:",
+            "environment:",
+            "env:",
+            "command:",
+            "args:",
+            "image:",
+            "apiVersion:",
+            "containers:",
+        ]
+        .iter()
+        .any(|key| body.starts_with(key))
+    })
+}
+
+/// Engines to recognise a launch by.
+pub(super) struct Engines<'a> {
+    profiles: &'a Profiles,
+    wanted: Option<&'a str>,
+}
+
+impl Engines<'_> {
+    /// Engines, the wanted one first, then those that continue no other.
+    fn in_order(&self) -> Vec<&EngineProfile> {
+        let wanted = self.wanted.and_then(|id| self.profiles.engine(id));
+        let mut all: Vec<&EngineProfile> = self.profiles.engines.iter().collect();
+        all.sort_by_key(|e| (wanted.is_none_or(|w| w.id != e.id), e.inherits.is_some()));
+        all
+    }
+
+    fn commands(&self) -> Vec<String> {
+        let mut all: Vec<String> = self
+            .in_order()
+            .iter()
+            .filter_map(|e| e.launch.as_ref())
+            .flat_map(|l| l.commands.iter().map(|c| c.join(" ")))
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// The engine that `words` start, and where its arguments begin.
+    pub(super) fn started(&self, words: &[Word]) -> Option<(String, usize)> {
+        let is = |word: &Word, wanted: &str| {
+            word.text == wanted || word.text.rsplit('/').next() == Some(wanted)
+        };
+        for engine in self.in_order() {
+            let Some(launch) = &engine.launch else {
+                continue;
+            };
+            for command in &launch.commands {
+                let place = words.windows(command.len().max(1)).position(|window| {
+                    !command.is_empty()
+                        && window.iter().zip(command).all(|(word, own)| is(word, own))
+                });
+                if let Some(place) = place {
+                    return Some((engine.id.clone(), place + command.len()));
+                }
+            }
+        }
+        // An image whose entry point is the engine.
+        for engine in self.in_order() {
+            let Some(launch) = &engine.launch else {
+                continue;
+            };
+            let place = words
+                .iter()
+                .position(|w| launch.images.iter().any(|image| w.text.contains(image)));
+            if let Some(place) = place {
+                return Some((engine.id.clone(), place + 1));
+            }
+        }
+        None
+    }
+}
+
+/// The engine to which most of the variables belong.
+pub(super) fn guess(variables: &BTreeMap<String, String>, engines: &Engines) -> Option<String> {
+    if let Some(wanted) = engines.wanted.and_then(|id| engines.profiles.engine(id)) {
+        return Some(wanted.id.clone());
+    }
+    let own = |engine: &EngineProfile| {
+        let Some(launch) = &engine.launch else {
+            return 0;
+        };
+        let is_own = |name: &&String| {
+            launch
+                .variables
+                .iter()
+                .any(|v| name.starts_with(v.as_str()))
+        };
+        variables.keys().filter(is_own).count()
+    };
+    // NCCL's variables stand beside those of every engine, and decide only where there are no others.
+    engines
+        .in_order()
+        .into_iter()
+        .filter(|e| own(e) > 0)
+        .max_by_key(|e| (e.id != "nccl", own(e), e.inherits.is_none()))
+        .map(|e| e.id.clone())
+}
+
+/// `NAME=value` with a name that a shell takes for one.
+pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    let valid = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    valid.then_some((name, value))
+}

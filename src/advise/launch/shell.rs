@@ -1,0 +1,542 @@
+//! Shell text as commands: words, quotes, comments, assignments, here-documents, and variables as far as the text itself
+//! sets them. It runs nothing: what only a running shell could know is marked as not read.
+
+use std::collections::BTreeMap;
+
+/// One word of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Word {
+    /// After quotes and known variables.
+    pub(super) text: String,
+    /// Line on which it began, from 1.
+    pub(super) line: usize,
+    /// It holds something that only a running shell knows.
+    pub(super) opaque: bool,
+}
+
+/// A quote or bracket without its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unclosed {
+    pub(super) line: usize,
+    pub(super) what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    /// Name, what stands in for it when unset, and whether it was in double quotes.
+    Variable(String, Option<String>, bool),
+    Opaque(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Raw {
+    pieces: Vec<Piece>,
+    line: usize,
+    /// Words of `NAME=(...)`.
+    array: Option<Vec<Raw>>,
+}
+
+impl Raw {
+    fn push(&mut self, c: char) {
+        if let Some(Piece::Text(text)) = self.pieces.last_mut() {
+            text.push(c);
+        } else {
+            self.pieces.push(Piece::Text(c.to_string()));
+        }
+    }
+}
+
+/// A command before its variables are filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Command {
+    words: Vec<Raw>,
+}
+
+/// Values by name; an array has several.
+pub(super) type Values = BTreeMap<String, Vec<String>>;
+
+/// Splits `text` into commands.
+pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
+    let mut reader = Reader {
+        chars: text.chars().collect(),
+        at: 0,
+        line: 1,
+    };
+    let mut all = Vec::new();
+    loop {
+        let (words, end) = reader.command(None)?;
+        if !words.is_empty() {
+            all.push(Command { words });
+        }
+        if end {
+            return Ok(all);
+        }
+    }
+}
+
+impl Command {
+    /// The words with the variables of `values` filled in, arrays left out. A variable outside quotes is split at blanks, as
+    /// a shell does.
+    pub(super) fn words(&self, values: &Values) -> Vec<Word> {
+        self.words
+            .iter()
+            .filter(|raw| raw.array.is_none())
+            .flat_map(|raw| expand(raw, values))
+            .collect()
+    }
+
+    /// `NAME=(...)` of this command with its words.
+    pub(super) fn arrays(&self, values: &Values) -> Vec<(String, Vec<String>)> {
+        self.words
+            .iter()
+            .filter_map(|raw| {
+                let array = raw.array.as_ref()?;
+                let Some(Piece::Text(head)) = raw.pieces.first() else {
+                    return None;
+                };
+                let name = head.trim_end_matches('=').trim_end_matches('+');
+                let words = array.iter().flat_map(|w| expand(w, values));
+                Some((name.to_string(), words.map(|w| w.text).collect()))
+            })
+            .collect()
+    }
+}
+
+fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
+    let mut words = vec![String::new()];
+    let mut opaque = false;
+    let mut vanished = true;
+    for piece in &raw.pieces {
+        match piece {
+            Piece::Text(text) => {
+                vanished = false;
+                if let Some(last) = words.last_mut() {
+                    last.push_str(text);
+                }
+            }
+            Piece::Opaque(text) => {
+                vanished = false;
+                opaque = true;
+                if let Some(last) = words.last_mut() {
+                    last.push_str(text);
+                }
+            }
+            Piece::Variable(name, default, quoted) => {
+                let bare = name.trim_end_matches("[@]").trim_end_matches("[*]");
+                let found = values.get(bare).cloned();
+                let list = found.or_else(|| default.clone().map(|d| vec![d]));
+                let Some(list) = list else {
+                    vanished = false;
+                    opaque = true;
+                    if let Some(last) = words.last_mut() {
+                        last.push_str(&format!("${name}"));
+                    }
+                    continue;
+                };
+                let parts: Vec<String> = if *quoted {
+                    list
+                } else {
+                    list.iter()
+                        .flat_map(|v| v.split_whitespace().map(str::to_string))
+                        .collect()
+                };
+                for (i, part) in parts.iter().enumerate() {
+                    vanished = false;
+                    match words.last_mut() {
+                        Some(last) if i == 0 => last.push_str(part),
+                        _ => words.push(part.clone()),
+                    }
+                }
+                vanished = vanished && !*quoted;
+            }
+        }
+    }
+    // An unquoted variable that is empty leaves no word; '' leaves one.
+    if vanished && !raw.pieces.is_empty() {
+        return Vec::new();
+    }
+    words
+        .into_iter()
+        .map(|text| Word {
+            text,
+            line: raw.line,
+            opaque,
+        })
+        .collect()
+}
+
+/// The words of a command so far.
+#[derive(Default)]
+struct Line {
+    words: Vec<Raw>,
+    /// The word that is being read.
+    open: Option<Raw>,
+    /// The next word is the file of a redirection.
+    skip: bool,
+}
+
+impl Line {
+    /// The word that is being read, begun on `line`.
+    fn word(&mut self, line: usize) -> &mut Raw {
+        self.open.get_or_insert_with(|| Raw {
+            line,
+            ..Raw::default()
+        })
+    }
+
+    fn end(&mut self) {
+        if let Some(raw) = self.open.take()
+            && !std::mem::take(&mut self.skip)
+        {
+            self.words.push(raw);
+        }
+    }
+
+    fn into_words(mut self) -> Vec<Raw> {
+        self.end();
+        self.words
+    }
+}
+
+struct Reader {
+    chars: Vec<char>,
+    at: usize,
+    line: usize,
+}
+
+impl Reader {
+    fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += 1;
+        if c == '\n' {
+            self.line += 1;
+        }
+        Some(c)
+    }
+
+    fn take(&mut self, wanted: char) -> bool {
+        let there = self.peek() == Some(wanted);
+        if there {
+            self.next();
+        }
+        there
+    }
+
+    /// Words up to the end of a command, or to `until` inside `NAME=(...)`; whether the text is at its end.
+    fn command(&mut self, until: Option<char>) -> Result<(Vec<Raw>, bool), Unclosed> {
+        let mut line = Line::default();
+        let mut heredocs: Vec<String> = Vec::new();
+        let begun = self.line;
+        loop {
+            let here = self.line;
+            let Some(c) = self.next() else {
+                if until.is_some() {
+                    return Err(Unclosed {
+                        line: begun,
+                        what: "'(' without its ')'",
+                    });
+                }
+                return Ok((line.into_words(), true));
+            };
+            match c {
+                '#' if line.open.is_none() => {
+                    while self.peek().is_some_and(|c| c != '\n') {
+                        self.next();
+                    }
+                }
+                '\\' => match self.next() {
+                    Some('\n') | None => {}
+                    Some(escaped) => line.word(here).push(escaped),
+                },
+                '\'' => {
+                    let word = line.word(here);
+                    word.pieces.push(Piece::Text(String::new()));
+                    loop {
+                        match self.next() {
+                            None => {
+                                return Err(Unclosed {
+                                    line: here,
+                                    what: "' without its end",
+                                });
+                            }
+                            Some('\'') => break,
+                            Some(inner) => word.push(inner),
+                        }
+                    }
+                }
+                '"' => {
+                    let word = line.word(here);
+                    word.pieces.push(Piece::Text(String::new()));
+                    self.double_quoted(word, here)?;
+                }
+                '$' => {
+                    let piece = self.variable(false)?;
+                    line.word(here).pieces.push(piece);
+                }
+                '`' => {
+                    while self.peek().is_some_and(|c| c != '`') {
+                        self.next();
+                    }
+                    self.next();
+                    let piece = Piece::Opaque("`...`".to_string());
+                    line.word(here).pieces.push(piece);
+                }
+                '(' if line.open.as_ref().is_some_and(ends_with_equals) => {
+                    let (array, _) = self.command(Some(')'))?;
+                    line.word(here).array = Some(array);
+                }
+                ')' if until == Some(')') => return Ok((line.into_words(), false)),
+                '\n' if until.is_some() => line.end(),
+                ' ' | '\t' | '\r' => line.end(),
+                '>' | '<' => {
+                    // A number before it is a file descriptor.
+                    let descriptor = line.open.as_ref().is_some_and(|raw| {
+                        matches!(raw.pieces.as_slice(), [Piece::Text(t)] if t.bytes().all(|b| b.is_ascii_digit()))
+                    });
+                    if descriptor {
+                        line.open = None;
+                    } else {
+                        line.end();
+                    }
+                    let document = c == '<' && self.take('<');
+                    if document && !self.take('<') {
+                        self.take('-');
+                        heredocs.push(self.delimiter());
+                        continue;
+                    }
+                    while self.peek().is_some_and(|c| "><&|-".contains(c)) {
+                        self.next();
+                    }
+                    line.skip = true;
+                }
+                '\n' | ';' | '&' | '|' | '(' | ')' => {
+                    line.end();
+                    if c == '\n' {
+                        for delimiter in heredocs.drain(..) {
+                            self.skip_document(&delimiter);
+                        }
+                    } else if !heredocs.is_empty() {
+                        continue;
+                    }
+                    return Ok((line.into_words(), self.peek().is_none()));
+                }
+                plain => line.word(here).push(plain),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, raw: &mut Raw, line: usize) -> Result<(), Unclosed> {
+        loop {
+            match self.next() {
+                None => {
+                    return Err(Unclosed {
+                        line,
+                        what: "\" without its end",
+                    });
+                }
+                Some('"') => return Ok(()),
+                Some('\\') => match self.next() {
+                    Some('\n') => {}
+                    Some(c @ ('$' | '`' | '"' | '\\')) => raw.push(c),
+                    Some(c) => {
+                        raw.push('\\');
+                        raw.push(c);
+                    }
+                    None => {}
+                },
+                Some('$') => {
+                    let piece = self.variable(true)?;
+                    raw.pieces.push(piece);
+                }
+                Some(c) => raw.push(c),
+            }
+        }
+    }
+
+    /// What follows a `$`.
+    fn variable(&mut self, quoted: bool) -> Result<Piece, Unclosed> {
+        let line = self.line;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        match self.peek() {
+            Some('(') => {
+                let mut depth = 0usize;
+                loop {
+                    match self.next() {
+                        Some('(') => depth += 1,
+                        Some(')') => {
+                            depth -= 1;
+                            if depth == 0 {
+                                return Ok(Piece::Opaque("$(...)".to_string()));
+                            }
+                        }
+                        Some(_) => {}
+                        None => {
+                            return Err(Unclosed {
+                                line,
+                                what: "'$(' without its ')'",
+                            });
+                        }
+                    }
+                }
+            }
+            Some('{') => {
+                self.next();
+                let mut inside = String::new();
+                loop {
+                    match self.next() {
+                        Some('}') => break,
+                        Some(c) => inside.push(c),
+                        None => {
+                            return Err(Unclosed {
+                                line,
+                                what: "'${' without its '}'",
+                            });
+                        }
+                    }
+                }
+                let end = inside.find(|c: char| !is_name(c)).unwrap_or(inside.len());
+                let (name, rest) = inside.split_at(end);
+                if name.is_empty() {
+                    return Ok(Piece::Opaque(format!("${{{inside}}}")));
+                }
+                let default = rest.strip_prefix(":-").or_else(|| rest.strip_prefix('-'));
+                match (rest, default) {
+                    ("" | "[@]" | "[*]", _) => {
+                        Ok(Piece::Variable(format!("{name}{rest}"), None, quoted))
+                    }
+                    (_, Some(default)) => Ok(Piece::Variable(
+                        name.to_string(),
+                        Some(default.to_string()),
+                        quoted,
+                    )),
+                    _ => Ok(Piece::Opaque(format!("${{{inside}}}"))),
+                }
+            }
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => {
+                let mut name = String::new();
+                while let Some(c) = self.peek().filter(|c| is_name(*c)) {
+                    name.push(c);
+                    self.next();
+                }
+                Ok(Piece::Variable(name, None, quoted))
+            }
+            Some(c @ ('@' | '*' | '#' | '?' | '$' | '!' | '-' | '0'..='9')) => {
+                self.next();
+                Ok(Piece::Opaque(format!("${c}")))
+            }
+            _ => Ok(Piece::Text("$".to_string())),
+        }
+    }
+
+    /// The word that ends a here-document, quotes dropped.
+    fn delimiter(&mut self) -> String {
+        let mut word = String::new();
+        while self.peek().is_some_and(|c| c == ' ' || c == '\t') {
+            self.next();
+        }
+        while let Some(c) = self.peek().filter(|c| !c.is_whitespace() && *c != ';') {
+            self.next();
+            if !"'\"\\".contains(c) {
+                word.push(c);
+            }
+        }
+        word
+    }
+
+    fn skip_document(&mut self, delimiter: &str) {
+        loop {
+            let mut line = String::new();
+            loop {
+                match self.next() {
+                    None => return,
+                    Some('\n') => break,
+                    Some(c) => line.push(c),
+                }
+            }
+            if line.trim_start_matches('\t').trim_end() == delimiter {
+                return;
+            }
+        }
+    }
+}
+
+fn ends_with_equals(raw: &Raw) -> bool {
+    matches!(raw.pieces.last(), Some(Piece::Text(text)) if text.ends_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> Vec<Vec<String>> {
+        let values = Values::from([("TP".to_string(), vec!["8".to_string()])]);
+        commands(text)
+            .unwrap()
+            .iter()
+            .map(|c| c.words(&values).into_iter().map(|w| w.text).collect())
+            .collect()
+    }
+
+    #[test]
+    fn words_and_quotes() {
+        assert_eq!(
+            split("vllm serve 'a b' \"c\\\"d\" e\\ f ''"),
+            [["vllm", "serve", "a b", "c\"d", "e f", ""]]
+        );
+        assert_eq!(
+            split("a \\\n  b # no\nc;d&&e|f"),
+            vec![vec!["a", "b"], vec!["c"], vec!["d"], vec!["e"], vec!["f"]]
+        );
+        assert_eq!(
+            split("x '{\"k\":[1,2]}' a#b"),
+            [["x", "{\"k\":[1,2]}", "a#b"]]
+        );
+    }
+
+    #[test]
+    fn redirections_are_no_words() {
+        assert_eq!(split("a >out 2>&1 b < in"), [["a", "b"]]);
+        assert_eq!(
+            split("cat <<'E' >f\nvllm serve x\nE\nb"),
+            vec![vec!["cat"], vec!["b"]]
+        );
+    }
+
+    #[test]
+    fn variables_are_filled_in_where_the_text_sets_them() {
+        assert_eq!(split("a $TP \"${TP}x\" '$TP'"), [["a", "8", "8x", "$TP"]]);
+        assert_eq!(split("a ${NONE:-4} $(date) b"), [["a", "4", "$(...)", "b"]]);
+        let values = Values::from([("F".to_string(), vec!["--tp 4".to_string()])]);
+        let all = commands("a $F \"$F\" $G").unwrap();
+        let words = all[0].words(&values);
+        let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
+        assert_eq!(texts, ["a", "--tp", "4", "--tp 4", "$G"]);
+        assert!(words[4].opaque && !words[3].opaque);
+    }
+
+    #[test]
+    fn arrays() {
+        let all = commands("A=(--tp 8\n  'b c') \nrun \"${A[@]}\"").unwrap();
+        let arrays = all[0].arrays(&Values::new());
+        assert_eq!(arrays[0].0, "A");
+        assert_eq!(arrays[0].1, ["--tp", "8", "b c"]);
+        let values: Values = arrays.into_iter().collect();
+        let words = all[1].words(&values);
+        let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
+        assert_eq!(texts, ["run", "--tp", "8", "b c"]);
+    }
+
+    #[test]
+    fn what_is_not_closed_is_named_with_its_line() {
+        assert_eq!(commands("a\nb 'c\nd").unwrap_err().line, 2);
+        assert_eq!(commands("a \"b").unwrap_err().what, "\" without its end");
+        for text in ["a $(b", "a ${b", "A=(b"] {
+            assert!(commands(text).is_err(), "{text}");
+        }
+    }
+}

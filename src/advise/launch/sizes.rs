@@ -1,0 +1,264 @@
+//! Traps that are arithmetic: drafts counted the other engine's way, a workspace made for prefill or for fewer rows than a
+//! step has, graphs that end below a full step (facts: engines.md 7 and 8).
+
+use super::{read::Invocation, traps::Facts};
+use crate::{
+    advise::{admission::admitted, request::Shape, sizing::grouped, workspace::PCIE_IPC_WORLDS},
+    model::{
+        finding::{Severity, Sizing},
+        launch::LaunchProblem,
+    },
+    profile::{AllocationRule, EngineProfile},
+};
+
+/// Requests that SGLang runs at once with drafts when nobody says a number.
+const SGLANG_RUNNING_WITH_DRAFTS: u64 = 48;
+/// So many times what a decode step needs is no longer a decode size.
+const PREFILL_SIZED: u64 = 8;
+
+fn problem(
+    id: &str,
+    severity: Severity,
+    wrong: String,
+    change: String,
+    settings: Vec<String>,
+    source: &str,
+) -> LaunchProblem {
+    LaunchProblem {
+        id: id.to_string(),
+        severity,
+        wrong,
+        change,
+        settings,
+        source: source.to_string(),
+    }
+}
+
+/// What is wrong with the numbers of one launch. `shape` and `sizing` are known when the model is.
+pub(super) fn problems(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    facts: &Facts,
+    shape: Option<&Shape>,
+    sizing: Option<&Sizing>,
+) -> Vec<LaunchProblem> {
+    let mut all = Vec::new();
+    match engine.allocation {
+        Some(AllocationRule::CapturedRequests) => {
+            all.extend(steps_and_drafts(invocation));
+            all.extend(group_size(
+                invocation,
+                facts,
+                "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE",
+            ));
+            workspace(invocation, facts, shape, sizing, &mut all);
+        }
+        Some(AllocationRule::CapturedTokens) => {
+            all.extend(group_size(
+                invocation,
+                facts,
+                "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC",
+            ));
+            all.extend(captures(invocation, facts));
+        }
+        None => {}
+    }
+    all
+}
+
+fn switched_on(invocation: &Invocation, variable: &str) -> bool {
+    invocation
+        .variables
+        .get(variable)
+        .is_some_and(|v| matches!(v.as_str(), "1" | "true" | "yes" | "y"))
+}
+
+fn group_size(invocation: &Invocation, facts: &Facts, variable: &str) -> Option<LaunchProblem> {
+    let covered = PCIE_IPC_WORLDS.contains(&facts.tp);
+    (switched_on(invocation, variable) && !covered).then(|| {
+        problem(
+            "pcie-ipc-group-size",
+            Severity::Warning,
+            format!(
+                "pcie_ipc exists for 2, 4 and 8 ranks, and this launch has {}: every reduction goes to NCCL",
+                facts.tp
+            ),
+            "leave the variable out, or change the group".to_string(),
+            vec![format!("unset {variable}")],
+            "FlashInfer pcie_ipc",
+        )
+    })
+}
+
+/// SGLang's number of draft tokens holds the root: at top-k 1 it is steps + 1.
+fn steps_and_drafts(invocation: &Invocation) -> Option<LaunchProblem> {
+    let number =
+        |name: &str| -> Option<u64> { invocation.value(&[name.to_string()])?.parse().ok() };
+    let steps = number("--speculative-num-steps")?;
+    let drafts = number("--speculative-num-draft-tokens")?;
+    let top = number("--speculative-eagle-topk").unwrap_or(1);
+    (top == 1 && drafts != steps.saturating_add(1)).then(|| {
+        problem(
+            "draft-tokens-are-rows",
+            Severity::Warning,
+            format!(
+                "{steps} steps at top-k 1 verify {} rows, and --speculative-num-draft-tokens {drafts} says another number: in SGLang it counts rows, the root included (vLLM's num_speculative_tokens counts drafts)",
+                steps.saturating_add(1)
+            ),
+            "say steps + 1".to_string(),
+            vec![format!(
+                "--speculative-num-draft-tokens {}",
+                steps.saturating_add(1)
+            )],
+            "SGLang server arguments",
+        )
+    })
+}
+
+/// SGLang's workspace against what the launch decodes.
+fn workspace(
+    invocation: &Invocation,
+    facts: &Facts,
+    shape: Option<&Shape>,
+    sizing: Option<&Sizing>,
+    all: &mut Vec<LaunchProblem>,
+) {
+    const NAME: &str = "SGLANG_PCIE_IPC_MAX_NUMEL";
+    let on = switched_on(invocation, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
+    let Some(told) = invocation.variables.get(NAME) else {
+        if on && facts.batch.is_none() {
+            all.push(problem(
+                "workspace-of-64-rows",
+                Severity::Warning,
+                "neither SGLANG_PCIE_IPC_MAX_NUMEL nor the captured number of requests is given: the workspace has 64 rows for the whole run".to_string(),
+                "say the number of requests that are captured".to_string(),
+                vec!["--cuda-graph-max-bs-decode N".to_string()],
+                "sglang#34528",
+            ));
+        }
+        return;
+    };
+    let Some(elements) = told
+        .parse::<u64>()
+        .ok()
+        .filter(|n| n.is_multiple_of(8) && *n > 0)
+    else {
+        all.push(problem(
+            "workspace-not-a-multiple-of-8",
+            Severity::Critical,
+            format!("{NAME}={told} is no positive multiple of 8 elements"),
+            "give rows x hidden".to_string(),
+            Vec::new(),
+            "FlashInfer pcie_ipc",
+        ));
+        return;
+    };
+    if !on {
+        all.push(problem(
+            "workspace-without-backend",
+            Severity::Info,
+            format!("{NAME} is read only with SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1"),
+            "set both or none".to_string(),
+            Vec::new(),
+            "sglang#34528",
+        ));
+    }
+    let Some(shape) = shape else {
+        return;
+    };
+    let room = admitted(elements, shape.hidden, facts.rows_per_request);
+    if let Some(sizing) = sizing {
+        let needed = sizing.needed_elements;
+        let set = vec![format!("{NAME}={needed}")];
+        if elements < needed {
+            all.push(problem(
+                "draft-width-forgotten",
+                Severity::Warning,
+                format!(
+                    "{}; {} requests of {} rows need {} elements",
+                    room.sentence(),
+                    sizing.batch,
+                    sizing.rows_per_request,
+                    grouped(needed)
+                ),
+                "give requests x rows per request x hidden".to_string(),
+                set,
+                "sglang#34528",
+            ));
+            return;
+        }
+        if elements >= needed.saturating_mul(PREFILL_SIZED) {
+            all.push(problem(
+                "prefill-sized-workspace",
+                Severity::Warning,
+                format!(
+                    "{} elements are {} times what a decode step needs ({}): a workspace's bound is also a routing rule, and prefill-sized tensors are slower here than with NCCL (first token 3176 ms against 1849 ms, 8 ranks, 8k context)",
+                    grouped(elements),
+                    elements / needed.max(1),
+                    grouped(needed)
+                ),
+                "give the decode size; larger tensors then go to NCCL".to_string(),
+                set,
+                "sglang#34528",
+            ));
+            return;
+        }
+    }
+    let running = facts
+        .running
+        .or((facts.rows_per_request > 1).then_some(SGLANG_RUNNING_WITH_DRAFTS));
+    if let Some(running) = running.filter(|n| *n > room.requests) {
+        all.push(problem(
+            "more-running-than-admitted",
+            Severity::Warning,
+            format!(
+                "{running} requests may run at once, which is {} rows; {}",
+                grouped(running.saturating_mul(facts.rows_per_request)),
+                room.sentence()
+            ),
+            "bound the running requests, or make room for them".to_string(),
+            vec![
+                format!("--max-running-requests {}", room.requests),
+                format!(
+                    "or {NAME}={}",
+                    running
+                        .saturating_mul(facts.rows_per_request)
+                        .saturating_mul(shape.hidden)
+                ),
+            ],
+            "sglang#34528; SGLang sets 48 with a speculative algorithm",
+        ));
+    }
+}
+
+/// vLLM's captured sizes are tokens.
+fn captures(invocation: &Invocation, facts: &Facts) -> Option<LaunchProblem> {
+    let names = [
+        "--compilation-config.cudagraph_capture_sizes".to_string(),
+        "--cudagraph-capture-sizes".to_string(),
+    ];
+    let list = invocation.value(&names)?;
+    let largest = list
+        .trim_matches(['[', ']'])
+        .split(',')
+        .filter_map(|n| n.trim().parse::<u64>().ok())
+        .max()?;
+    let batch = facts.batch?;
+    let needed = batch.checked_mul(facts.rows_per_request)?;
+    (largest < needed).then(|| {
+        problem(
+            "captures-count-tokens",
+            Severity::Warning,
+            format!(
+                "captured sizes are tokens: the largest graph has {largest} rows, and {batch} requests of {} rows have {needed}; steps past {} requests run without a graph, and pcie_ipc has no room for them",
+                facts.rows_per_request,
+                largest / facts.rows_per_request.max(1)
+            ),
+            "let the list end at requests x (drafts + 1)".to_string(),
+            vec![format!(
+                "--compilation-config '{{\"cudagraph_capture_sizes\":[...,{needed}]}}'"
+            )],
+            "vLLM source, cudagraph_capture_sizes",
+        )
+    })
+}

@@ -1,0 +1,471 @@
+//! One launch against all traps: those that profiles state, those that are arithmetic, and what the evidence of the host
+//! forbids.
+
+use super::{
+    read::{Invocation, plain},
+    sizes,
+};
+use crate::{
+    advise::{
+        caveats::islands,
+        conditions::{Met, Weighing},
+        group::{Group, Peers},
+        request::{AdviseError, Request, shape},
+        sizing::{rows_per_request, sizing},
+        told,
+    },
+    diagnose::{Evidence, consumers},
+    model::{
+        finding::{Severity, Sizing},
+        launch::{LaunchCheck, LaunchProblem},
+        pair::GpuIndex,
+    },
+    profile::{Clause, EngineProfile, ModelProfile, Profiles, Switch, SwitchKind, Trap, Version},
+};
+
+/// What is known beside the launch itself.
+#[derive(Default)]
+pub struct Question<'a> {
+    /// The host, if there is one.
+    pub evidence: Option<&'a Evidence<'a>>,
+    /// GPUs that were tested.
+    pub candidates: &'a [GpuIndex],
+    /// Engine that the operator named.
+    pub engine: Option<&'a str>,
+    /// Its version.
+    pub engine_version: Option<Version>,
+    /// The model, where the launch names a path.
+    pub model: Option<&'a str>,
+    /// The model's own configuration.
+    pub config: Option<ModelProfile>,
+    /// Its hidden size.
+    pub hidden: Option<u64>,
+}
+
+/// The numbers of a launch.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Facts {
+    pub(super) tp: u32,
+    pub(super) data_parallel: u32,
+    pub(super) expert_parallel: u32,
+    pub(super) batch: Option<u64>,
+    pub(super) running: Option<u64>,
+    pub(super) rows_per_request: u64,
+}
+
+/// What is wrong with `invocation`.
+///
+/// # Errors
+/// An engine that is not known, by the operator's name or because nothing in the launch tells it.
+pub fn check(
+    invocation: &Invocation,
+    question: &Question,
+    profiles: &Profiles,
+) -> Result<LaunchCheck, AdviseError> {
+    let name = question
+        .engine
+        .or(invocation.engine.as_deref())
+        .unwrap_or("nccl");
+    let engine = profiles
+        .engine(name)
+        .ok_or_else(|| AdviseError::UnknownEngine {
+            name: name.to_string(),
+            known: profiles
+                .engines
+                .iter()
+                .map(|e| e.id.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+        })?;
+    let mut answer = LaunchCheck {
+        engine: engine.id.clone(),
+        engine_name: engine.name.clone(),
+        place: invocation.place.clone(),
+        read: Vec::new(),
+        problems: Vec::new(),
+        not_judged: invocation.unread.clone(),
+    };
+    let mut facts = Facts::default();
+    let request = request(engine, invocation, question, &mut facts, &mut answer);
+    let group = group(&request, question.evidence, &mut answer)?;
+    let known = shape(&request, profiles, group.lowest_compute());
+    let shape = match known {
+        Ok(shape) => shape,
+        Err(error) => {
+            answer.not_judged.push(format!("sizes: {error}"));
+            None
+        }
+    };
+    match rows_per_request(engine, &request) {
+        Ok((rows, _)) => facts.rows_per_request = rows,
+        Err(error) => {
+            answer.not_judged.push(format!("rows per request: {error}"));
+            facts.rows_per_request = 1;
+        }
+    }
+    let sized: Option<Sizing> = shape
+        .as_ref()
+        .filter(|_| request.batch > 0)
+        .and_then(|shape| sizing(engine, &request, shape, group.is_blackwell_datacenter()).ok());
+    let users = question
+        .evidence
+        .map(|e| consumers(e, &group.gpus))
+        .unwrap_or_default();
+    let weighing = Weighing {
+        evidence: question.evidence,
+        consumers: &users,
+        group: &group,
+        sizing: sized.as_ref(),
+        request: &request,
+    };
+    forbidden(engine, invocation, &weighing, &mut answer);
+    let mut host_traps = Vec::new();
+    for trap in &engine.traps {
+        if !trap
+            .when
+            .iter()
+            .all(|clause| holds(clause, invocation, &facts))
+        {
+            continue;
+        }
+        // Variables alone do not show which flags they will stand beside.
+        if invocation.place == "variables"
+            && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
+        {
+            answer.not_judged.push(format!(
+                "{}: the flags are not in this text; the launch then also needs {}",
+                trap.id,
+                trap.set.iter().map(told).collect::<Vec<_>>().join(", ")
+            ));
+            continue;
+        }
+        let met: Vec<Met> = trap.host.iter().map(|c| weighing.met(c)).collect();
+        if met.iter().any(|m| matches!(m, Met::No(_))) {
+            continue;
+        }
+        if met.iter().all(|m| *m == Met::Yes) {
+            answer.problems.push(as_problem(trap));
+        } else {
+            host_traps.push(trap.id.as_str());
+        }
+    }
+    if !host_traps.is_empty() {
+        answer.not_judged.push(format!(
+            "{} not judged without more of the host: --from REPORT tells it",
+            host_traps.join(", ")
+        ));
+    }
+    answer.problems.extend(sizes::problems(
+        engine,
+        invocation,
+        &facts,
+        shape.as_ref(),
+        sized.as_ref(),
+    ));
+    not_exported(engine, profiles, invocation, &mut answer);
+    // One sentence once: a trap of the profile may say what the evidence forbids.
+    answer
+        .problems
+        .sort_by_key(|p| std::cmp::Reverse(p.severity));
+    Ok(answer)
+}
+
+/// The launch as a question, and its numbers.
+fn request(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    question: &Question,
+    facts: &mut Facts,
+    answer: &mut LaunchCheck,
+) -> Request {
+    let launch = engine.launch.clone().unwrap_or_default();
+    let mut number = |what: &str, names: &[String]| -> Option<u64> {
+        let value = invocation.value(names)?;
+        answer.read.push((what.to_string(), value.to_string()));
+        let parsed = value.parse().ok();
+        if parsed.is_none() {
+            answer
+                .not_judged
+                .push(format!("{what} '{value}' is no number"));
+        }
+        parsed
+    };
+    let small = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
+    facts.tp = small(number("tensor parallel", &launch.tp)).unwrap_or(1);
+    facts.data_parallel = small(number("data parallel", &launch.data_parallel)).unwrap_or(1);
+    facts.batch = number("requests of a step", &launch.batch);
+    facts.running = number("running requests", &launch.running);
+    let drafts = number("drafts", &launch.drafts);
+    // A flag without a value spreads the experts over the whole group.
+    facts.expert_parallel = match invocation.flag(&launch.expert_parallel) {
+        None => 1,
+        Some(flag) => match flag.value.as_deref().and_then(|v| v.parse().ok()) {
+            Some(size) => size,
+            None => facts.tp,
+        },
+    };
+    let mut text = |what: &str, names: &[String]| -> Option<String> {
+        let value = invocation.value(names)?;
+        answer.read.push((what.to_string(), value.to_string()));
+        Some(value.to_string())
+    };
+    let model = text("model", &launch.model).or_else(|| {
+        let first = invocation.positional.first()?;
+        answer.read.push(("model".to_string(), first.clone()));
+        Some(first.clone())
+    });
+    let mut text = |what: &str, names: &[String]| -> Option<String> {
+        let value = invocation.value(names)?;
+        answer.read.push((what.to_string(), value.to_string()));
+        Some(value.to_string())
+    };
+    let spec = text("speculative method", &launch.method);
+    let dtype = text("type", &launch.dtype).filter(|t| t != "auto");
+    let visible = invocation.variables.get("CUDA_VISIBLE_DEVICES");
+    let members: Option<Vec<GpuIndex>> = visible.and_then(|list| {
+        list.split(',')
+            .map(|n| n.trim().parse().ok().map(GpuIndex))
+            .collect()
+    });
+    Request {
+        engine: engine.id.clone(),
+        model: question
+            .model
+            .map(str::to_string)
+            .or(model)
+            .filter(|_| question.config.is_none()),
+        config: question.config.clone(),
+        hidden: question.hidden,
+        tp: facts.tp,
+        batch: facts.batch.unwrap_or(0),
+        draft_tokens: drafts,
+        // A number in a launch means what its flag means: SGLang's holds DSPARK's extra row already. The method decides only
+        // where the engine has a number of its own for it.
+        spec: spec
+            .map(|s| s.replace('-', "_"))
+            .filter(|_| drafts.is_none()),
+        dtype,
+        group: members
+            .and_then(|m| m.get(..facts.tp as usize).map(<[GpuIndex]>::to_vec))
+            .filter(|_| question.evidence.is_some()),
+        candidates: question.candidates.to_vec(),
+        engine_version: question.engine_version.clone(),
+        data_parallel: facts.data_parallel,
+        expert_parallel: facts.expert_parallel,
+        eager: invocation.flag(&launch.eager).is_some(),
+        ..Request::default()
+    }
+}
+
+/// The group on the host, or one of which nothing is known.
+fn group(
+    request: &Request,
+    evidence: Option<&Evidence>,
+    answer: &mut LaunchCheck,
+) -> Result<Group, AdviseError> {
+    match Group::of(request, evidence) {
+        Ok(group) => Ok(group),
+        Err(error) => {
+            answer.not_judged.push(format!("the host: {error}"));
+            let alone = Request {
+                group: None,
+                candidates: Vec::new(),
+                tp: request.tp.max(1),
+                ..request.clone()
+            };
+            Group::of(&alone, None)
+        }
+    }
+}
+
+fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
+    let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
+    match clause {
+        Clause::Flag(names) => invocation.flag(names).is_some(),
+        Clause::NoFlag(names) => invocation.flag(names).is_none(),
+        Clause::FlagIs(named) => invocation
+            .value(std::slice::from_ref(&named.name))
+            .is_some_and(|v| value_is(v, &named.values)),
+        Clause::FlagIsNot(named) => invocation
+            .value(std::slice::from_ref(&named.name))
+            .is_some_and(|v| !value_is(v, &named.values)),
+        Clause::Variable(name) => invocation.variables.contains_key(name),
+        Clause::NoVariable(name) => !invocation.variables.contains_key(name),
+        Clause::VariableIs(named) => invocation
+            .variables
+            .get(&named.name)
+            .is_some_and(|v| value_is(v, &named.values)),
+        Clause::VariableIsNot(named) => invocation
+            .variables
+            .get(&named.name)
+            .is_some_and(|v| !value_is(v, &named.values)),
+        Clause::VariableContains(named) => invocation
+            .variables
+            .get(&named.name)
+            .is_some_and(|v| named.values.iter().any(|part| v.contains(part))),
+        Clause::TpAbove(limit) => facts.tp > *limit,
+        Clause::MoreThanTensorParallel(wanted) => {
+            (facts.data_parallel > 1 || facts.expert_parallel > 1) == *wanted
+        }
+        Clause::IsolatedSharedMemory(wanted) => {
+            facts.tp > 1 && invocation.isolated_shared_memory == *wanted
+        }
+    }
+}
+
+fn as_problem(trap: &Trap) -> LaunchProblem {
+    LaunchProblem {
+        id: trap.id.clone(),
+        severity: trap.severity,
+        wrong: trap.wrong.clone(),
+        change: trap.change.clone(),
+        settings: trap.set.iter().map(told).collect(),
+        source: trap.source.clone(),
+    }
+}
+
+/// What the host's evidence forbids: peers that failed must be off in every consumer, not in one.
+fn forbidden(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    weighing: &Weighing,
+    answer: &mut LaunchCheck,
+) {
+    let group = weighing.group;
+    if group.world() < 2 {
+        return;
+    }
+    if let Some(why) = &group.unfit {
+        answer.problems.push(LaunchProblem {
+            id: "group-must-not-serve".to_string(),
+            severity: Severity::Critical,
+            wrong: format!("this group reads wrong bytes whatever it is launched with: {why}"),
+            change: "do not serve on it until the fault is gone".to_string(),
+            settings: Vec::new(),
+            source: "records of the report".to_string(),
+        });
+        return;
+    }
+    if let Some(e) = weighing.evidence {
+        let mut said = Vec::new();
+        islands(e, group, &mut said);
+        for sentence in said {
+            answer.problems.push(LaunchProblem {
+                id: "islands-interleaved".to_string(),
+                severity: Severity::Warning,
+                wrong: sentence,
+                change: "name the GPUs island by island in CUDA_VISIBLE_DEVICES".to_string(),
+                settings: Vec::new(),
+                source: "FlashInfer pcie_ipc; b12x".to_string(),
+            });
+        }
+    }
+    match &group.peers {
+        Peers::Failed(seen) => {
+            let missing: Vec<&Switch> = engine
+                .peer_off
+                .iter()
+                .filter(|s| {
+                    s.when
+                        .iter()
+                        .all(|c| !matches!(weighing.met(c), Met::No(_)))
+                })
+                .filter(|s| left_on(s, invocation))
+                .collect();
+            if missing.is_empty() {
+                return;
+            }
+            answer.problems.push(LaunchProblem {
+                id: "failed-peers-in-use".to_string(),
+                severity: Severity::Critical,
+                wrong: format!(
+                    "peers of this group failed ({seen}), and this launch leaves paths to them on"
+                ),
+                change: "switch every one of them off; half of the list leaves a path on"
+                    .to_string(),
+                settings: missing.into_iter().map(told).collect(),
+                source: "records of the report".to_string(),
+            });
+        }
+        Peers::Unproven(why) if weighing.evidence.is_some() => answer
+            .not_judged
+            .push(format!("whether peers may be used: {why}")),
+        _ => {}
+    }
+}
+
+/// Whether the launch lacks a switch that is needed.
+fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
+    let names = [switch.name.clone()];
+    match switch.kind {
+        SwitchKind::Unset => invocation.variables.contains_key(&switch.name),
+        SwitchKind::Omit => invocation.flag(&names).is_some(),
+        SwitchKind::Environment => invocation.variables.get(&switch.name) != switch.value.as_ref(),
+        SwitchKind::Flag => match switch.value.as_deref() {
+            None => invocation.flag(&names).is_none(),
+            Some(value) => match serde_json::from_str(value) {
+                Ok(serde_json::Value::Object(map)) => {
+                    let mut wanted = Vec::new();
+                    leaves(&plain(&switch.name), &map, &mut wanted);
+                    wanted.iter().any(|(name, value)| {
+                        invocation.value(std::slice::from_ref(name)) != Some(value.as_str())
+                    })
+                }
+                _ => invocation.value(&names) != Some(value),
+            },
+        },
+        // Not part of a command line; one that is absent is the default.
+        SwitchKind::Configuration => {
+            invocation.value(&[format!("--{}", switch.name)]) != switch.value.as_deref()
+                && switch
+                    .value
+                    .as_deref()
+                    .is_some_and(|v| !v.starts_with("off"))
+        }
+    }
+}
+
+fn leaves(
+    prefix: &str,
+    map: &serde_json::Map<String, serde_json::Value>,
+    all: &mut Vec<(String, String)>,
+) {
+    for (key, value) in map {
+        let name = format!("{prefix}.{key}");
+        match value {
+            serde_json::Value::Object(inner) => leaves(&name, inner, all),
+            other => all.push((name, other.to_string())),
+        }
+    }
+}
+
+/// A variable that the engine never sees.
+fn not_exported(
+    engine: &EngineProfile,
+    profiles: &Profiles,
+    invocation: &Invocation,
+    answer: &mut LaunchCheck,
+) {
+    let own = |name: &str| {
+        let mut known = profiles
+            .engines
+            .iter()
+            .filter(|e| e.id == engine.id || e.id == "nccl")
+            .filter_map(|e| e.launch.as_ref())
+            .flat_map(|l| &l.variables);
+        name.starts_with("CUDA_") || known.any(|prefix| name.starts_with(prefix.as_str()))
+    };
+    for name in invocation.not_exported.iter().filter(|n| own(n)) {
+        answer.problems.push(LaunchProblem {
+            id: "variable-not-exported".to_string(),
+            severity: Severity::Warning,
+            wrong: format!(
+                "{name} is assigned on a line of its own and not exported: {} does not see it",
+                engine.name
+            ),
+            change: "export it".to_string(),
+            settings: vec![format!("export {name}")],
+            source: "POSIX shell".to_string(),
+        });
+    }
+}

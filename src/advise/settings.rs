@@ -1,0 +1,188 @@
+//! Flags and variables: switches of profiles, and the numbers that make needed and allocated sizes meet.
+
+use super::{
+    conditions::{Met, Weighing},
+    group::{Group, Peers},
+    request::Request,
+    sizing::{capture_sizes, grouped},
+    workspace::PCIE_IPC_WORLDS,
+};
+use crate::{
+    model::finding::{Recommendation, Setting},
+    profile::{AllocationRule, EngineProfile, Switch, SwitchKind, Version, WorkspaceFormula},
+};
+use serde_json::Value;
+
+/// Adds switches that are needed here. The same one is needed by several backends and is printed once.
+pub(super) fn add(
+    weighing: &Weighing,
+    answer: &mut Recommendation,
+    switches: &[Switch],
+    seen: &str,
+) {
+    for switch in switches {
+        // What is not known of the host does not keep a harmless variable out.
+        let needed = switch.when.iter().all(|c| match weighing.met(c) {
+            Met::Yes => true,
+            Met::No(_) => false,
+            Met::Unknown(_) | Met::Untold(_) => switch.kind == SwitchKind::Environment,
+        });
+        if !needed {
+            continue;
+        }
+        let list = match switch.kind {
+            SwitchKind::Flag => &mut answer.flags,
+            SwitchKind::Environment => &mut answer.environment,
+            SwitchKind::Unset => &mut answer.unset,
+            SwitchKind::Omit => &mut answer.omit,
+            SwitchKind::Configuration => &mut answer.configuration,
+        };
+        put(
+            list,
+            Setting {
+                name: switch.name.clone(),
+                value: switch.value.clone(),
+                because: switch.because.clone(),
+                basis: format!("{seen}; {}", switch.source),
+            },
+        );
+    }
+}
+
+/// Adds `setting` unless one of its name is there. Two JSON objects for one flag become one: the engine would take the
+/// last and forget the first.
+fn put(list: &mut Vec<Setting>, setting: Setting) {
+    let Some(there) = list.iter_mut().find(|s| s.name == setting.name) else {
+        list.push(setting);
+        return;
+    };
+    let object = |s: &Setting| match serde_json::from_str(s.value.as_deref()?).ok()? {
+        Value::Object(map) => Some(map),
+        _ => None,
+    };
+    if let (Some(mut whole), Some(more)) = (object(there), object(&setting)) {
+        for (key, value) in more {
+            whole.entry(key).or_insert(value);
+        }
+        there.value = Some(Value::Object(whole).to_string());
+        there.because = format!("{}; {}", there.because, setting.because);
+        there.basis = format!("{}; {}", there.basis, setting.basis);
+    }
+}
+
+/// The flags that make needed and allocated elements meet.
+pub(super) fn size(
+    engine: &EngineProfile,
+    request: &Request,
+    group: &Group,
+    answer: &mut Recommendation,
+) {
+    let uses_workspace = engine
+        .backends
+        .iter()
+        .any(|b| b.id == answer.backend && b.workspace.is_some());
+    let Some(sizing) = answer.sizing.as_mut() else {
+        return;
+    };
+    let Some(allocation) = engine.allocation else {
+        return;
+    };
+    let needed = sizing.needed_elements;
+    let basis = format!(
+        "{} requests x {} rows x {} = {} elements ({})",
+        sizing.batch,
+        sizing.rows_per_request,
+        sizing.hidden,
+        grouped(needed),
+        sizing.rows_reason
+    );
+    let setting = |name: &str, value: String, because: &str| Setting {
+        name: name.to_string(),
+        value: Some(value),
+        because: because.to_string(),
+        basis: basis.clone(),
+    };
+    // Settings of the workspace itself are printed where it may come to be used: they are noise beside NVLink, and
+    // misleading beside a ban on peers.
+    let workspace_possible = PCIE_IPC_WORLDS.contains(&group.world())
+        && group.full_nvlink != Some(true)
+        && !matches!(group.peers, Peers::Failed(_) | Peers::Refused(_));
+    match allocation {
+        AllocationRule::CapturedRequests => {
+            let old = request.engine_version.as_ref().is_some_and(|v| {
+                "0.5.15"
+                    .parse::<Version>()
+                    .is_ok_and(|renamed| *v < renamed)
+            });
+            answer.flags.push(setting(
+                if old {
+                    "--cuda-graph-max-bs"
+                } else {
+                    "--cuda-graph-max-bs-decode"
+                },
+                request.batch.to_string(),
+                "counts requests, not rows; the workspace is sized from it",
+            ));
+            if sizing.rows_per_request > 1 {
+                answer.flags.push(setting(
+                    "--max-running-requests",
+                    request.batch.to_string(),
+                    "with a speculative algorithm and this flag unset SGLang sets 48, and every request past the captured ones sends the step to NCCL",
+                ));
+            }
+            sizing.engine_reason.push_str(&format!(
+                "; SGLANG_PCIE_IPC_MAX_NUMEL={needed} makes them meet in any case"
+            ));
+            // A size beside the order to leave its switch unset would be read as a contradiction.
+            let switched_off = answer
+                .unset
+                .iter()
+                .any(|s| s.name == "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
+            if workspace_possible && !switched_off {
+                answer.environment.push(setting(
+                    "SGLANG_PCIE_IPC_MAX_NUMEL",
+                    needed.to_string(),
+                    "decode size, not prefill size: larger tensors go to NCCL, and a larger workspace costs time at small batch. Read only with SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1",
+                ));
+            }
+        }
+        AllocationRule::CapturedTokens => {
+            answer.flags.push(setting(
+                "--max-num-seqs",
+                request.batch.to_string(),
+                "bounds the requests of a decode step; captured sizes follow from it",
+            ));
+            let sizes: Vec<String> = capture_sizes(request.batch, sizing.rows_per_request)
+                .iter()
+                .map(u64::to_string)
+                .collect();
+            let value = format!("{{\"cudagraph_capture_sizes\":[{}]}}", sizes.join(","));
+            let short = sizing.engine_elements.is_some_and(|own| own < needed);
+            sizing
+                .engine_reason
+                .push_str(&format!("; --compilation-config '{value}' makes them meet"));
+            if short || (uses_workspace && sizing.engine_elements != Some(needed)) {
+                let flag = setting(
+                    "--compilation-config",
+                    value,
+                    if short {
+                        "counts rows (tokens), not requests; by itself vLLM captures less than a full decode step"
+                    } else {
+                        "counts rows (tokens), not requests; by itself vLLM makes room for more than a decode step, and room costs time at small batch"
+                    },
+                );
+                put(&mut answer.flags, flag);
+            }
+        }
+    }
+    let has_kernels = engine
+        .backends
+        .iter()
+        .any(|b| matches!(b.workspace, Some(WorkspaceFormula::FlashinferPcieIpc(_))));
+    if has_kernels && !PCIE_IPC_WORLDS.contains(&group.world()) {
+        answer.caveats.push(format!(
+            "TP {} is not covered by FlashInfer's PCIe kernels (2, 4 and 8 GPUs); the size is not rounded to one of them",
+            group.world()
+        ));
+    }
+}

@@ -1,0 +1,187 @@
+//! What a choice is worth: measured on this host where it was, published by others where that fits, and otherwise unknown.
+//! A published number is of another host, and is never turned into one of this.
+
+use super::{conditions::Weighing, request::ReductionTime, sizing::grouped};
+use crate::{
+    model::finding::{Recommendation, Standing, Worth, WorthBasis},
+    profile::EngineProfile,
+};
+
+/// Baseline of all comparisons.
+const NCCL: &str = "nccl";
+
+pub(super) fn of(
+    engine: &EngineProfile,
+    weighing: &Weighing,
+    answer: &Recommendation,
+) -> Vec<Worth> {
+    let mut all = measured(weighing, answer);
+    for place in &answer.order {
+        if !matches!(place.standing, Standing::Chosen | Standing::Possible) {
+            continue;
+        }
+        let Some(backend) = engine.backend(&place.backend) else {
+            continue;
+        };
+        for seen in backend.worth.iter().filter(|w| weighing.all(&w.when)) {
+            all.push(Worth {
+                basis: WorthBasis::Published,
+                says: format!("{}: {}", backend.name, seen.says),
+                source: seen.source.clone(),
+            });
+        }
+    }
+    if !all.iter().any(|w| w.basis == WorthBasis::Measured) {
+        all.push(Worth {
+            basis: WorthBasis::Unknown,
+            says: "no reduction was measured on this host: the order is the engine's own, not one of speed".to_string(),
+            source: "no measurement in the report".to_string(),
+        });
+    }
+    all
+}
+
+/// The choice against NCCL: at this step's size, where they cross, and what that is per token.
+fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
+    let ranks = weighing.group.world();
+    let times = &weighing.request.measured;
+    let of = |backend: &str| -> Vec<&ReductionTime> {
+        let mut own: Vec<&ReductionTime> = times
+            .iter()
+            .filter(|t| t.backend == backend && t.ranks == ranks)
+            .collect();
+        own.sort_by_key(|t| t.bytes);
+        own
+    };
+    let (base, own) = (of(NCCL), of(&answer.backend));
+    if answer.backend == NCCL || base.is_empty() || own.is_empty() {
+        return Vec::new();
+    }
+    let source = format!("{} sizes measured on this host", own.len());
+    let mut all = Vec::new();
+    if let Some(says) = crossover(&base, &own, &answer.backend) {
+        all.push(Worth {
+            basis: WorthBasis::Measured,
+            says,
+            source: source.clone(),
+        });
+    }
+    let Some(sizing) = weighing.sizing else {
+        return all;
+    };
+    let at = |list: &[&ReductionTime]| {
+        let found = list.iter().find(|t| t.bytes == sizing.payload_bytes);
+        found.map(|t| t.microseconds)
+    };
+    if let (Some(nccl), Some(mine), Some(count)) = (at(&base), at(&own), sizing.all_reduces) {
+        let saved = per_forward_us(count, nccl, mine);
+        all.push(Worth {
+            basis: WorthBasis::Inferred,
+            says: format!(
+                "inferred: {count} reductions of {} bytes in a forward pass, {nccl:.1} us with NCCL and {mine:.1} us with {}: {:+.2} ms for every step of a full batch",
+                grouped(sizing.payload_bytes),
+                answer.backend,
+                -saved / 1000.0
+            ),
+            source,
+        });
+    }
+    all
+}
+
+/// Microseconds that a forward pass of `count` reductions gains by `mine` over `nccl`; negative when it loses.
+pub(super) fn per_forward_us(count: u32, nccl: f64, mine: f64) -> f64 {
+    f64::from(count) * (nccl - mine)
+}
+
+/// Up to which measured size `own` is faster.
+fn crossover(base: &[&ReductionTime], own: &[&ReductionTime], name: &str) -> Option<String> {
+    let both: Vec<(u64, f64, f64)> = own
+        .iter()
+        .filter_map(|mine| {
+            let nccl = base.iter().find(|t| t.bytes == mine.bytes)?;
+            Some((mine.bytes, nccl.microseconds, mine.microseconds))
+        })
+        .collect();
+    let (least, most) = (both.first()?.0, both.last()?.0);
+    let span = format!(
+        "measured from {} to {} bytes",
+        grouped(least),
+        grouped(most)
+    );
+    let faster: Vec<u64> = both
+        .iter()
+        .filter(|(_, nccl, mine)| mine < nccl)
+        .map(|(bytes, ..)| *bytes)
+        .collect();
+    Some(match (faster.first(), faster.last()) {
+        (None, _) | (_, None) => format!("{name} is faster than NCCL at no size ({span})"),
+        (Some(_), Some(_)) if faster.len() == both.len() => {
+            format!("{name} is faster than NCCL at every size ({span})")
+        }
+        (Some(first), Some(last)) => {
+            let held = both
+                .iter()
+                .filter(|(bytes, ..)| bytes >= first && bytes <= last)
+                .count();
+            if held == faster.len() {
+                format!(
+                    "{name} is faster than NCCL from {} to {} bytes, and not outside ({span})",
+                    grouped(*first),
+                    grouped(*last)
+                )
+            } else {
+                format!(
+                    "{name} is faster than NCCL at {} of {} sizes, without one crossing ({span})",
+                    faster.len(),
+                    both.len()
+                )
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(backend: &str, list: &[(u64, f64)]) -> Vec<ReductionTime> {
+        list.iter()
+            .map(|(bytes, us)| ReductionTime {
+                backend: backend.to_string(),
+                ranks: 8,
+                bytes: *bytes,
+                microseconds: *us,
+            })
+            .collect()
+    }
+
+    fn cross(base: &[(u64, f64)], own: &[(u64, f64)]) -> String {
+        let (base, own) = (times(NCCL, base), times("x", own));
+        let refs = |list: &'_ [ReductionTime]| list.iter().collect::<Vec<_>>().len();
+        assert!(refs(&base) > 0);
+        crossover(
+            &base.iter().collect::<Vec<_>>(),
+            &own.iter().collect::<Vec<_>>(),
+            "x",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_crossing_is_between_measured_sizes() {
+        let base = [(256, 24.6), (32_768, 24.5), (65_536, 24.1), (262_144, 28.0)];
+        let own = [(256, 7.5), (32_768, 16.5), (65_536, 25.9), (262_144, 73.6)];
+        assert!(cross(&base, &own).starts_with("x is faster than NCCL from 256 to 32,768 bytes"));
+        assert!(cross(&own, &base).contains("from 65,536 to 262,144 bytes"));
+        assert!(cross(&base, &base).contains("at no size"));
+        let odd = [(256, 7.5), (32_768, 30.0), (65_536, 1.0), (262_144, 73.6)];
+        assert!(cross(&base, &odd).contains("2 of 4 sizes, without one crossing"));
+    }
+
+    #[test]
+    fn a_forward_pass_gains_what_its_reductions_gain() {
+        assert!((per_forward_us(157, 50.0, 20.0) - 4710.0).abs() < 1e-9);
+        assert!(per_forward_us(157, 20.0, 50.0) < 0.0);
+    }
+}

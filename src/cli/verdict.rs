@@ -1,0 +1,166 @@
+//! `peerproof verdict`: what a saved verdict says, and whether it still holds for this host. Writes verdict files, too.
+
+use super::{Surroundings, console, exit::INCONCLUSIVE, exit::Stop, host};
+use crate::{
+    collect::live::Depth,
+    model::{finding::ConsumerState, report::Report, snapshot::Authenticity},
+    render::{
+        clean,
+        verdict_file::{self, VALID_DAYS, VerdictFile},
+    },
+};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Without --check the exit code is that of the run (0 pass, 1 warn, 2 fail, 3 inconclusive). With --check it is 0 \
+                  when the verdict still holds, whatever it says, and 3 when it does not.\n\n\
+                  Example:\n  \
+                  peerproof verdict verdict.json --check && peerproof verdict verdict.json"
+)]
+pub(super) struct Options {
+    /// File written by 'peerproof qualify --verdict-file FILE'.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Compare with this host: driver, kernel, BIOS, GPUs, links and time.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
+    let name = options.file.display();
+    let text = std::fs::read_to_string(&options.file)
+        .map_err(|error| Stop::usage(format!("{name}: {error}")))?;
+    let file =
+        verdict_file::read(&text).map_err(|error| Stop::usage(format!("{name}: {error}")))?;
+    let until: jiff::Timestamp = file.valid_until.parse().map_err(|_| {
+        Stop::usage(format!(
+            "{name}: valid_until '{}' is no time as in 2026-01-02T03:04:05Z",
+            file.valid_until
+        ))
+    })?;
+    if !options.check {
+        tell(&file)?;
+        return Ok(file.verdict.exit_code());
+    }
+    let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
+    let now = jiff::Timestamp::now();
+    let objections = file.objections(&snapshot, now.as_second(), until.as_second());
+    console::print(|out| {
+        if objections.is_empty() {
+            return writeln!(
+                out,
+                "holds: {} of {}, until {}; nothing that it depends on has changed",
+                file.verdict.word(),
+                clean(&file.tested_at),
+                clean(&file.valid_until)
+            );
+        }
+        writeln!(
+            out,
+            "does not hold any more ({} of {}):",
+            file.verdict.word(),
+            clean(&file.tested_at)
+        )?;
+        for objection in &objections {
+            writeln!(out, "  {}", clean(objection))?;
+        }
+        writeln!(out, "next  peerproof qualify --verdict-file {name}")
+    })?;
+    Ok(if objections.is_empty() {
+        0
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn tell(file: &VerdictFile) -> Result<u8, Stop> {
+    console::print(|out| {
+        match file.authenticity {
+            Authenticity::Hardware => {}
+            Authenticity::Simulated => writeln!(out, "SIMULATED: no GPU was involved")?,
+            Authenticity::FaultInjected => writeln!(out, "FAULT-INJECTED: faults were planted")?,
+        }
+        writeln!(out, "{}  {}", file.verdict.word(), clean(&file.headline))?;
+        writeln!(
+            out,
+            "tested {}, holds until {} and only while nothing changed (--check)",
+            clean(&file.tested_at),
+            clean(&file.valid_until)
+        )?;
+        for consumer in &file.consumers {
+            let mark = match consumer.state {
+                ConsumerState::Proven => "+",
+                ConsumerState::Vetoed => "x",
+                ConsumerState::Unproven => "?",
+                ConsumerState::NotApplicable => "-",
+            };
+            let (id, sentence) = (clean(&consumer.id), clean(&consumer.sentence));
+            writeln!(out, "  {mark} {id}: {sentence}")?;
+            for island in &consumer.islands {
+                let gpus: Vec<String> = island.gpus.iter().map(u32::to_string).collect();
+                writeln!(
+                    out,
+                    "      {} (GPUs {}): {}",
+                    clean(&island.joined_by),
+                    gpus.join(","),
+                    clean(&island.sentence)
+                )?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Refuses a destination that cannot become a file, and takes away what stands there: while a new run is on, the old
+/// verdict is in question, and a run that dies must not leave it behind.
+pub(super) fn make_way(path: &Path) -> Result<(), Stop> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(Stop::usage(format!(
+            "--verdict-file: {shown} is a folder; name a file in it"
+        )));
+    }
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|p| !p.is_dir()) {
+        return Err(Stop::usage(format!(
+            "--verdict-file: there is no folder {}",
+            parent.display()
+        )));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Stop::usage(format!(
+            "--verdict-file: {shown} cannot be replaced: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the verdict of `report` beside its name and renames it into place: a reader sees all of it or nothing.
+///
+/// # Errors
+/// A start time that is none, and those of the file system.
+pub(super) fn save(report: &Report, path: &Path) -> io::Result<()> {
+    let started: jiff::Timestamp = report.started_at.parse().map_err(io::Error::other)?;
+    let until = started + jiff::SignedDuration::from_hours(24 * VALID_DAYS);
+    let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".part");
+    let draft = PathBuf::from(draft);
+    let written = File::create(&draft).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        VerdictFile::of(report, until).write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    if written.is_err() {
+        // Nothing to do about a draft that cannot be removed either: it has another name.
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}

@@ -1,0 +1,189 @@
+//! Copies are right and kernels are not (decision row D10): loads and stores by multiprocessors, or two kernels that wait
+//! for each other, fail on pairs whose copy engines pass. Engines' own all-reduce kernels live on this path; copy tests and
+//! bandwidth tests do not see it. The path between the GPUs is not accused: the copies crossed it.
+
+use super::super::{
+    evidence::{Evidence, is_path_symptom, name_pairs},
+    weigh::{ASKED_PAIRS, Cause, requalify},
+};
+use crate::model::{
+    case::{Record, Rung},
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::OrderedPair,
+};
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "kernel-access-broken",
+    title: "kernels' access to peer memory is wrong where copies are right",
+    judge,
+    // A copy and a kernel's transfer of the same pair in one run.
+    wants: Some(|e| {
+        let unsplit = e.path_failures().into_iter().filter(|p| {
+            e.of_pair(*p).any(is_kernel_failure)
+                && !e
+                    .of_pair(*p)
+                    .any(|r| r.case.rung == Rung::Copied && r.outcome.ran())
+        });
+        let first = unsplit.take(ASKED_PAIRS);
+        first
+            .flat_map(|p| [CAUSE.wants(p, "ce-push"), CAUSE.wants(p, "ce-pull")])
+            .collect()
+    }),
+};
+
+/// A kernel's transfer, or two kernels that depend on each other, with a path's symptom.
+fn is_kernel_failure(record: &Record) -> bool {
+    matches!(
+        record.case.rung,
+        Rung::Touched | Rung::Resident | Rung::Reduced
+    ) && is_path_symptom(&record.outcome)
+}
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    let broken: Vec<OrderedPair> = e
+        .path_failures()
+        .into_iter()
+        .filter(|p| e.copies_right(*p) && e.of_pair(*p).any(is_kernel_failure))
+        .collect();
+    if !broken.is_empty() {
+        return vec![indict(e, broken)];
+    }
+    let right = e
+        .peer_passes()
+        .iter()
+        .any(|p| e.of_pair(*p).any(|r| r.case.rung == Rung::Touched));
+    vec![if right {
+        CAUSE.says(
+            Judgement::Cleared,
+            "kernels' loads and stores are right on every pair whose copies are right",
+        )
+    } else {
+        CAUSE.says(
+            Judgement::NotApplicable,
+            "no pair with right copies had its kernels' access tried and wrong",
+        )
+    }]
+}
+
+fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
+    let failing = |p: &OrderedPair| e.of_pair(*p).filter(|r| is_kernel_failure(r));
+    let lowest = broken.iter().flat_map(failing).map(|r| r.case.rung).min();
+    // The same bytes by a copy engine: nothing but who moved them differs.
+    let split = broken.iter().all(|p| {
+        failing(p).any(|wrong| {
+            e.of_pair(*p).any(|r| {
+                r.case.rung == Rung::Copied
+                    && r.case.bytes >= wrong.case.bytes
+                    && r.outcome.is_intact()
+            })
+        })
+    });
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        if split {
+            Confidence::Established
+        } else {
+            Confidence::Probable
+        },
+        format!(
+            "copy engines move the bytes of {} right, and kernels do not: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
+            name_pairs(&broken)
+        ),
+    );
+    const SHOWN: usize = 4;
+    finding.evidence = broken
+        .iter()
+        .flat_map(failing)
+        .take(SHOWN)
+        .map(|r| {
+            let (subject, mechanism) = (r.case.subject, &r.case.mechanism);
+            format!(
+                "{subject} {mechanism} (rung {}): {}",
+                r.case.rung,
+                r.outcome.word()
+            )
+        })
+        .collect();
+    let patched = signs_of_a_patched_driver(e, &broken);
+    let is_patched = !patched.is_empty();
+    finding.evidence.extend(patched);
+    finding.fix.push(if lowest == Some(Rung::Touched) {
+        "--disable-custom-all-reduce (vLLM, SGLang) and NCCL_P2P_DISABLE=1: NCCL's kernels load and store peer memory, too".to_string()
+    } else {
+        "--disable-custom-all-reduce (vLLM, SGLang); NCCL may stay on P2P, its own rungs are right".to_string()
+    });
+    if is_patched {
+        finding.fix.push("the stock driver. Hosts with a patched one also need the static BAR1 map: 'options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\"' in /etc/modprobe.d, initramfs rebuilt. Warning: unsupported by NVIDIA, and hosts that had it returned garbage all the same".to_string());
+    }
+    finding.next_test = Some(requalify(&broken, &["ce-push", "sm-store", "sm-load"]));
+    finding.pairs = broken;
+    finding
+}
+
+/// Peer access that a stock driver does not give, and registry words that only patched drivers are told to use.
+fn signs_of_a_patched_driver(e: &Evidence, broken: &[OrderedPair]) -> Vec<String> {
+    let mut signs = Vec::new();
+    let geforce = broken.iter().flat_map(|p| [p.source, p.destination]);
+    let named = geforce
+        .filter_map(|g| e.snapshot.gpu(g)?.name.known())
+        .find(|name| name.contains("GeForce"));
+    if let Some(name) = named {
+        signs.push(format!(
+            "{name} with peer access over PCIe: the stock driver offers none, so this one is patched"
+        ));
+    }
+    let params = e.snapshot.driver.params.known().into_iter().flatten();
+    signs.extend(
+        params
+            .filter(|(_, value)| {
+                ["RMForceStaticBar1", "PeerMappingOverride", "RMPcieP2PType"]
+                    .iter()
+                    .any(|word| value.contains(word))
+            })
+            .map(|(name, value)| format!("/proc/driver/nvidia/params: {name}: {value}")),
+    );
+    signs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{
+        sample::{Host, pair},
+        weigh::findings,
+    };
+    use super::*;
+    use crate::model::case::WrongKind;
+
+    /// ACS, IOMMU and root complex are not accused of what the copies over the same path clear.
+    #[test]
+    fn right_copies_clear_the_path() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.iommu_all("DMA");
+        host.acs_all(Some(0x001d));
+        for (a, b) in [(0, 1), (1, 0)] {
+            host.set_wrong(pair(a, b), "sm-store", WrongKind::Zeroed);
+        }
+        let all = host.judge(findings);
+        let held: Vec<&str> = all
+            .iter()
+            .filter(|f| f.judgement == Judgement::Indicted)
+            .map(|f| f.cause.as_str())
+            .collect();
+        assert_eq!(held, ["kernel-access-broken"]);
+        assert_eq!(all[0].confidence, Confidence::Established);
+        assert!(all[0].fix[0].contains("NCCL_P2P_DISABLE=1"));
+    }
+
+    #[test]
+    fn without_copies_it_asks_for_them() {
+        let mut host = Host::root_complex(2);
+        host.set_wrong(pair(0, 1), "sm-store", WrongKind::Zeroed);
+        assert_eq!(host.judge(judge)[0].judgement, Judgement::NotApplicable);
+        let wanted = host.judge(super::super::super::wanted);
+        assert!(
+            wanted.iter().any(|w| w.mechanism == "ce-push"),
+            "{wanted:?}"
+        );
+    }
+}

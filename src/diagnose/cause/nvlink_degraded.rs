@@ -1,0 +1,196 @@
+//! NVLinks that are down or count errors (decision row D17): a bridge not fully seated, a lane gone. Compared with GPUs of
+//! the same name, because a product may have fewer links than its chip; bridges that join pairs only are no fault.
+
+use super::super::{
+    evidence::{Evidence, name_pairs},
+    weigh::Cause,
+};
+use crate::model::{
+    finding::{Confidence, Finding, Judgement, Severity},
+    pair::{GpuIndex, OrderedPair},
+    snapshot::NvLinkEnd,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) const CAUSE: Cause = Cause {
+    id: "nvlink-degraded",
+    title: "NVLinks are down or count errors",
+    judge,
+    wants: None,
+};
+
+/// Errors during one run from which on a link is not healthy. A replay now and then is how the link works.
+const ERRORS: u64 = 100;
+
+fn judge(e: &Evidence) -> Vec<Finding> {
+    let active = |gpu: GpuIndex| {
+        let links = e.snapshot.gpu(gpu)?.nvlinks.known()?;
+        Some(links.iter().filter(|l| l.active).count())
+    };
+    let with_links: Vec<GpuIndex> = e
+        .gpus()
+        .filter(|(i, _)| active(*i).is_some_and(|n| n > 0))
+        .map(|(i, _)| i)
+        .collect();
+    let broken: Vec<OrderedPair> = e
+        .path_failures()
+        .into_iter()
+        .filter(|p| e.has_nvlink(*p) && !e.copies_right(*p))
+        .collect();
+    if with_links.is_empty() && broken.is_empty() {
+        return vec![CAUSE.says(Judgement::NotApplicable, "no active NVLink is known")];
+    }
+    let mut signals: BTreeMap<GpuIndex, Vec<String>> = BTreeMap::new();
+    for (index, most) in below_siblings(e, &active) {
+        let own = active(index).unwrap_or_default();
+        let down: Vec<String> = e
+            .snapshot
+            .gpu(index)
+            .and_then(|g| g.nvlinks.known())
+            .into_iter()
+            .flatten()
+            .filter(|l| !l.active)
+            .map(|l| l.link.to_string())
+            .collect();
+        signals.entry(index).or_default().push(format!(
+            "GPU{index}: {own} active NVLinks, {most} on its like{}",
+            if down.is_empty() {
+                String::new()
+            } else {
+                format!("; down: {}", down.join(", "))
+            }
+        ));
+    }
+    // A link that is down says little by itself, and more where transfers over its neighbours are wrong.
+    for index in broken.iter().flat_map(|p| [p.source, p.destination]) {
+        let links = e.snapshot.gpu(index).and_then(|g| g.nvlinks.known());
+        let down = links.map_or(0, |l| l.iter().filter(|l| !l.active).count());
+        if down > 0 && !signals.contains_key(&index) {
+            let own = active(index).unwrap_or_default();
+            signals.insert(
+                index,
+                vec![format!("GPU{index}: {own} NVLinks active, {down} down")],
+            );
+        }
+    }
+    let mut risen = false;
+    for (index, errors) in errors_risen(e) {
+        if errors >= ERRORS {
+            risen = true;
+            signals.entry(index).or_default().push(format!(
+                "GPU{index}: NVLink replay, recovery and CRC errors rose by {errors} during this run"
+            ));
+        }
+    }
+    // By itself an Xid of some time ago is a matter of gpu-itself.
+    for (index, _, line) in e.xids().into_iter().filter(|(_, code, _)| *code == 74) {
+        if broken.iter().any(|p| p.touches(index)) || signals.contains_key(&index) {
+            let line = format!("kernel log: {line}");
+            signals.entry(index).or_default().push(line);
+        }
+    }
+    if signals.is_empty() {
+        return vec![if broken.is_empty() {
+            CAUSE.says(
+                Judgement::Cleared,
+                "GPUs of one name have equally many active NVLinks, and no error counter rose",
+            )
+        } else {
+            let mut finding = CAUSE.says(
+                Judgement::CannotTell,
+                format!(
+                    "{} are wrong over NVLink, and no link is down and no counter rose as far as could be read",
+                    name_pairs(&broken)
+                ),
+            );
+            finding.next_test = Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e".into());
+            finding.pairs = broken;
+            finding
+        }];
+    }
+    let named =
+        |p: &OrderedPair| signals.contains_key(&p.source) || signals.contains_key(&p.destination);
+    let pairs: Vec<OrderedPair> = broken.into_iter().filter(named).collect();
+    let (severity, tail) = if pairs.is_empty() {
+        (
+            Severity::Warning,
+            "slower than its like, or about to be".to_string(),
+        )
+    } else {
+        (
+            Severity::Critical,
+            format!(
+                "and direct transfers of {} are wrong or never end",
+                name_pairs(&pairs)
+            ),
+        )
+    };
+    let gpus: Vec<GpuIndex> = signals.keys().copied().collect();
+    let names: Vec<String> = gpus.iter().map(|g| format!("GPU{g}")).collect();
+    let mut finding = CAUSE.indicts(
+        severity,
+        // Counters before and after a run with transfers are the discriminating test.
+        if risen {
+            Confidence::Established
+        } else {
+            Confidence::Probable
+        },
+        format!("{}: NVLink is degraded, {tail}", names.join(", ")),
+    );
+    finding.evidence = signals.into_values().flatten().collect();
+    finding.fix = vec![
+        "bridges: power off, reseat the NVLink bridge, then swap it with another pair's; the fault moves with the bridge or stays with the GPU".to_string(),
+        "baseboards (SXM): the tray's vendor; until then leave the GPU out of groups that span it".to_string(),
+    ];
+    finding.next_test =
+        Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e (before and after a run)".into());
+    finding.gpus = gpus;
+    finding.pairs = pairs;
+    vec![finding]
+}
+
+/// GPUs with fewer active links than the most of their name. Without NVSwitch a GPU with none is simply not bridged.
+fn below_siblings(
+    e: &Evidence,
+    active: &dyn Fn(GpuIndex) -> Option<usize>,
+) -> Vec<(GpuIndex, usize)> {
+    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut names: BTreeMap<GpuIndex, &str> = BTreeMap::new();
+    for (index, gpu) in e.gpus() {
+        if let (Some(name), Some(count)) = (gpu.name.known(), active(index)) {
+            names.insert(index, name);
+            let best = most.entry(name).or_default();
+            *best = (*best).max(count);
+        }
+    }
+    let switched: BTreeSet<&str> = e
+        .gpus()
+        .filter(|(_, g)| {
+            let mut links = g.nvlinks.known().into_iter().flatten();
+            links.any(|l| l.remote_kind == NvLinkEnd::Switch)
+        })
+        .filter_map(|(i, _)| names.get(&i).copied())
+        .collect();
+    names
+        .iter()
+        .filter_map(|(index, name)| {
+            let (own, best) = (active(*index)?, *most.get(name)?);
+            let fewer = own < best && (own > 0 || switched.contains(name));
+            fewer.then_some((*index, best))
+        })
+        .collect()
+}
+
+/// Rise of each GPU's counters between the first and the last look.
+fn errors_risen(e: &Evidence) -> Vec<(GpuIndex, u64)> {
+    let (Some(first), Some(last)) = (e.observations.first(), e.observations.last()) else {
+        return Vec::new();
+    };
+    e.gpus()
+        .filter_map(|(i, _)| {
+            let before = first.gpus.get(i.at())?.nvlink_errors.known()?;
+            let after = last.gpus.get(i.at())?.nvlink_errors.known()?;
+            Some((i, after.saturating_sub(*before)))
+        })
+        .collect()
+}

@@ -1,0 +1,621 @@
+//! The parent's half of the mechanisms across processes: starts one rank per GPU (two on the only GPU), leads cases through
+//! their steps, attempt by attempt, and relays file descriptors. All ranks of a step work side by side, and none ever waits
+//! for another: whoever misses a deadline is seen from here.
+
+use super::{
+    mechanism::{self, Mechanism, Memory, Side},
+    plan::IPC_BLOCK,
+    pool::{Look, OPEN_LIMIT, Pool, RANK},
+    wire::{Answer, Done, Job, Layout, Opened, RankOpen, RankReply, RankRequest, Shared, Task},
+};
+use crate::{
+    child::{Child, ReceiveError},
+    ffi::socket::Line,
+    model::{
+        case::{Case, Corruption, Outcome, Subject},
+        measurement::Measurement,
+        pair::GpuIndex,
+    },
+    probe::examine::Views,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd,
+    time::Instant,
+};
+
+/// A rank: its GPU, and whether it is the second on it.
+type Place = (u32, bool);
+
+/// A started rank.
+struct Member {
+    place: Place,
+    child: Child,
+    line: Line,
+    opened: Opened,
+}
+
+/// The ranks that were started so far, of one generation.
+pub(super) struct Ranks {
+    members: Vec<Member>,
+    generation: u8,
+    /// Attempts so far: words of an attempt are unlike those of all before it.
+    attempts: BTreeMap<(Subject, String), u32>,
+}
+
+impl Ranks {
+    /// None yet.
+    pub(super) fn new(generation: u8) -> Ranks {
+        Ranks {
+            members: Vec::new(),
+            generation,
+            attempts: BTreeMap::new(),
+        }
+    }
+
+    /// What they said when they opened.
+    pub(super) fn opened(&self) -> impl Iterator<Item = &Opened> {
+        self.members.iter().map(|member| &member.opened)
+    }
+
+    /// Their processes.
+    pub(super) fn into_children(self) -> Vec<Child> {
+        self.members.into_iter().map(|m| m.child).collect()
+    }
+
+    /// Starts, side by side, the ranks that these cases still need; whether there were any. A GPU on which none starts is
+    /// remembered in the pool, and its cases end as not run.
+    pub(super) fn complete(&mut self, pool: &mut Pool, cases: &[Case], look: Look) -> bool {
+        let usable: BTreeSet<u32> = pool.usable().iter().map(|(gpu, _)| *gpu).collect();
+        let mut wanted: BTreeSet<Place> = BTreeSet::new();
+        for case in cases {
+            wanted.extend(ends(case.subject));
+            if look.search {
+                wanted.extend(usable.iter().map(|gpu| (*gpu, false)));
+            }
+        }
+        let missing = wanted.into_iter().filter(|place| {
+            usable.contains(&place.0)
+                && !pool.no_rank.contains_key(&place.0)
+                && self.at(*place).is_none()
+        });
+        let missing: Vec<Place> = missing.collect();
+        let mut starting = Vec::new();
+        for place in &missing {
+            match self.start(pool, *place) {
+                Ok((child, line)) => starting.push((*place, child, line)),
+                Err(why) => {
+                    pool.no_rank.insert(place.0, why);
+                }
+            }
+        }
+        let deadline = Instant::now() + OPEN_LIMIT;
+        for (place, mut child, line) in starting {
+            let why = match child.receive::<RankReply>(deadline) {
+                Ok(RankReply::Opened(opened)) => {
+                    pool.factor = opened.deadline_factor;
+                    self.members.push(Member {
+                        place,
+                        child,
+                        line,
+                        opened,
+                    });
+                    continue;
+                }
+                Ok(RankReply::Failed(why)) => why,
+                Ok(other) => out_of_turn(&other),
+                // Nothing is known of this GPU then.
+                Err(ReceiveError::Interrupted) => continue,
+                Err(error) => error.to_string(),
+            };
+            child.kill();
+            pool.no_rank.insert(place.0, why);
+        }
+        !missing.is_empty()
+    }
+
+    fn start(&self, pool: &mut Pool, (gpu, second): Place) -> Result<(Child, Line), String> {
+        let spawned = Child::spawn_with_line(&[RANK.to_string()], &pool.environment);
+        let (mut child, line) = spawned.map_err(|error| error.to_string())?;
+        pool.pids.push(child.pid());
+        let open = RankRequest::Open(RankOpen {
+            gpus: pool.usable(),
+            gpu,
+            second,
+            run: pool.run,
+            generation: self.generation,
+            layout: Layout {
+                span: pool.plan.rank_span.next_multiple_of(IPC_BLOCK),
+                guard: IPC_BLOCK / 2,
+                // No bounces here.
+                pinned: 4096,
+            },
+            guard: pool.plan.layout.guard,
+        });
+        child.send(&open).map_err(|error| error.to_string())?;
+        Ok((child, line))
+    }
+
+    fn at(&self, place: Place) -> Option<usize> {
+        self.members.iter().position(|m| m.place == place)
+    }
+
+    /// Leads cases on disjoint pairs through their attempts. The text says why these ranks must not be used again, if so;
+    /// cases without an answer are then those that were still under way.
+    pub(super) fn run(
+        &mut self,
+        cases: &[Case],
+        look: Look,
+        deadline: Instant,
+    ) -> (BTreeMap<u32, Answer>, Option<String>) {
+        let mut answers = BTreeMap::new();
+        let mut lanes = Vec::new();
+        for case in cases {
+            match Lane::open(self, case) {
+                Ok(lane) => lanes.push(lane),
+                Err(reason) => {
+                    let outcome = Outcome::NotRun { reason };
+                    answers.insert(case.id, blank(case, outcome));
+                }
+            }
+        }
+        let mut errand = Errand {
+            ranks: self,
+            look,
+            deadline,
+        };
+        let lost = errand.all(&mut lanes).err();
+        let mut ended = lost.clone();
+        for lane in lanes {
+            if lane.retire {
+                ended.get_or_insert_with(|| "retired after a fault".to_string());
+            }
+            // Under way when a rank was lost: no answer, unless wrong data was seen before.
+            if lost.is_none() || lane.ended.is_some() || lane.corruption.is_some() {
+                answers.insert(lane.case.id, lane.answer());
+            }
+        }
+        (answers, ended)
+    }
+}
+
+/// The ranks of a subject: source first. On one GPU, two processes.
+fn ends(subject: Subject) -> [Place; 2] {
+    match subject {
+        Subject::Pair(pair) => [(pair.source.0, false), (pair.destination.0, false)],
+        Subject::Gpu(gpu) => [(gpu.0, false), (gpu.0, true)],
+    }
+}
+
+/// Who moves the bytes, in words.
+fn executor(mechanism: &dyn Mechanism, subject: Subject) -> String {
+    match subject {
+        Subject::Pair(pair) => mechanism.executor(pair),
+        Subject::Gpu(gpu) => {
+            let engine = match mechanism.needs_kernels() {
+                true => "multiprocessors",
+                false => "copy engine",
+            };
+            format!("{engine} of GPU{gpu}, between two processes on it")
+        }
+    }
+}
+
+fn blank(case: &Case, outcome: Outcome) -> Answer {
+    let mechanism = mechanism::by_id(&case.mechanism);
+    Answer {
+        id: case.id,
+        outcome,
+        peer_access: mechanism
+            .map_or(Memory::Plain, Mechanism::memory)
+            .peer_access(false),
+        executor: mechanism.map_or(String::new(), |m| executor(m, case.subject)),
+        attempts_ran: 0,
+        rate: None,
+        took_ms: 0.0,
+        notes: Vec::new(),
+        retire: false,
+    }
+}
+
+fn out_of_turn(reply: &RankReply) -> String {
+    let mut text = format!("a rank answered out of turn: {reply:?}");
+    text.truncate(text.floor_char_boundary(200));
+    text
+}
+
+/// One case under way; ranks by their place in the list.
+struct Lane<'c> {
+    case: &'c Case,
+    mechanism: &'static dyn Mechanism,
+    source: usize,
+    destination: usize,
+    started: Instant,
+    opened: bool,
+    /// Number of the attempt under way, as words carry it.
+    number: u32,
+    ran: u32,
+    corruption: Option<Corruption>,
+    ended: Option<Outcome>,
+    retire: bool,
+    rate: Option<Measurement>,
+}
+
+impl<'c> Lane<'c> {
+    fn open(ranks: &Ranks, case: &'c Case) -> Result<Lane<'c>, String> {
+        let mechanism = mechanism::by_id(&case.mechanism).ok_or("unknown mechanism")?;
+        let [source, destination] = ends(case.subject).map(|place| {
+            let at = ranks.at(place);
+            at.ok_or_else(|| format!("no worker could start on GPU{}", place.0))
+        });
+        Ok(Lane {
+            case,
+            mechanism,
+            source: source?,
+            destination: destination?,
+            started: Instant::now(),
+            opened: false,
+            number: 0,
+            ran: 0,
+            corruption: None,
+            ended: None,
+            retire: false,
+            rate: None,
+        })
+    }
+
+    /// The rank whose engine moves the bytes, and the one whose memory it opens.
+    fn roles(&self) -> (usize, usize) {
+        match self.mechanism.side() {
+            Side::Source => (self.source, self.destination),
+            Side::Destination | Side::Host => (self.destination, self.source),
+        }
+    }
+
+    fn live(&self, attempt: u32) -> bool {
+        self.ended.is_none() && attempt <= self.case.attempts
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        // What the product or a policy says leaves the ranks as they are.
+        self.retire |= !matches!(
+            outcome,
+            Outcome::Refused { .. } | Outcome::NotApplicable { .. }
+        );
+        self.ended = Some(outcome);
+    }
+
+    fn answer(self) -> Answer {
+        let outcome = match (self.ended, self.corruption) {
+            // Corruption seen once outranks any later error.
+            (_, Some(mut corruption)) => {
+                corruption.attempts_ran = self.ran;
+                Outcome::Corrupt(Box::new(corruption))
+            }
+            (Some(outcome), None) => outcome,
+            (None, None) => Outcome::Intact,
+        };
+        Answer {
+            attempts_ran: self.ran,
+            rate: self.rate,
+            took_ms: self.started.elapsed().as_secs_f64() * 1e3,
+            retire: self.retire,
+            ..blank(self.case, outcome)
+        }
+    }
+}
+
+/// One request of the supervisor.
+struct Errand<'r> {
+    ranks: &'r mut Ranks,
+    look: Look,
+    deadline: Instant,
+}
+
+/// A job: for which lane, at which rank.
+type Put = (usize, usize, Task);
+
+impl Errand<'_> {
+    fn all(&mut self, lanes: &mut [Lane]) -> Result<(), String> {
+        self.open(lanes)?;
+        let most = lanes.iter().map(|lane| lane.case.attempts).max();
+        for attempt in 1..=most.unwrap_or(0) {
+            let live = |lane: &Lane| lane.live(attempt);
+            self.attempt(lanes, attempt, &live, false)?;
+        }
+        let timed = |lane: &Lane| lane.case.timed && lane.mechanism.timed() && lane.ended.is_none();
+        if lanes.iter().any(timed) {
+            self.attempt(lanes, most.unwrap_or(0) + 1, &timed, true)?;
+        }
+        let close = on(lanes, &|lane: &Lane| lane.opened && !lane.retire, |lane| {
+            vec![(lane.roles().0, Task::Close)]
+        });
+        self.step(lanes, close).map(|_| ())
+    }
+
+    /// Owners export, executing ranks open. The parent relays descriptors and closes its copies.
+    fn open(&mut self, lanes: &mut [Lane]) -> Result<(), String> {
+        let export = on(lanes, &all, |lane| vec![(lane.roles().1, Task::Export)]);
+        let mut import: Vec<Put> = Vec::new();
+        for (at, done) in self.step(lanes, export)? {
+            let Some(lane) = lanes.get_mut(at) else {
+                continue;
+            };
+            match done {
+                Done::Exported(shared) => match self.relay(lane, &shared) {
+                    Ok(()) => import.push((at, lane.roles().0, Task::Import(shared))),
+                    Err(reason) => lane.end(Outcome::NotRun { reason }),
+                },
+                other => unexpected(lane, other),
+            }
+        }
+        for (at, done) in self.step(lanes, import)? {
+            let Some(lane) = lanes.get_mut(at) else {
+                continue;
+            };
+            match done {
+                Done::Done => lane.opened = true,
+                other => unexpected(lane, other),
+            }
+        }
+        Ok(())
+    }
+
+    fn relay(&self, lane: &Lane, shared: &Shared) -> Result<(), String> {
+        if !shared.handle.is_empty() {
+            return Ok(());
+        }
+        let (executing, owner) = lane.roles();
+        let member = |at: usize| self.ranks.members.get(at).ok_or("no such rank");
+        let (from, to) = (member(owner)?, member(executing)?);
+        let wrong = |error: std::io::Error| format!("a file descriptor was not passed on: {error}");
+        let descriptor = loop {
+            let (tag, descriptor) = from.line.receive().map_err(wrong)?;
+            // One of a case that ended before it was relayed is closed here.
+            if tag == u64::from(lane.case.id) {
+                break descriptor;
+            }
+        };
+        to.line
+            .send(u64::from(lane.case.id), descriptor.as_fd())
+            .map_err(wrong)
+    }
+
+    /// One attempt of the lanes that are meant: prepare, move, look.
+    fn attempt(
+        &mut self,
+        lanes: &mut [Lane],
+        attempt: u32,
+        meant: &dyn Fn(&Lane) -> bool,
+        timed: bool,
+    ) -> Result<(), String> {
+        for lane in lanes.iter_mut().filter(|lane| meant(lane)) {
+            let key = (lane.case.subject, lane.case.mechanism.clone());
+            let count = self.ranks.attempts.entry(key).or_default();
+            *count += 1;
+            lane.number = *count;
+        }
+        // Owners poison, sources fill; all of them are done before the first byte crosses.
+        let mut prepare = on(lanes, meant, |lane| {
+            vec![(lane.destination, Task::Poison), (lane.source, Task::Fill)]
+        });
+        if self.look.search {
+            prepare.extend(self.others(lanes, meant, &Task::Stain));
+        }
+        for (at, done) in self.step(lanes, prepare)? {
+            if let Some(lane) = lanes.get_mut(at)
+                && !matches!(done, Done::Done)
+            {
+                unexpected(lane, done);
+            }
+        }
+        let carry = on(lanes, meant, |lane| {
+            let task = if timed { Task::Time } else { Task::Move };
+            vec![(lane.roles().0, task)]
+        });
+        let mut hung = BTreeSet::new();
+        for (at, done) in self.step(lanes, carry)? {
+            let Some(lane) = lanes.get_mut(at) else {
+                continue;
+            };
+            match done {
+                Done::Done => {}
+                Done::Measured(rate) => lane.rate = Some(rate),
+                other => {
+                    unexpected(lane, other);
+                    if matches!(lane.ended, Some(Outcome::TimedOut { .. })) {
+                        hung.insert(lane.roles().0);
+                    }
+                }
+            }
+        }
+        // A rank whose stream hangs answers nobody: do not spend a limit on each of its other lanes.
+        for lane in lanes.iter_mut().filter(|lane| meant(lane)) {
+            if hung.contains(&lane.source) || hung.contains(&lane.destination) {
+                let reason = "one of its GPUs hangs in a neighbour's transfer".to_string();
+                lane.end(Outcome::NotRun { reason });
+            }
+        }
+        let look = on(lanes, meant, |lane| vec![(lane.destination, Task::Look)]);
+        let mut wrong = Vec::new();
+        for (at, done) in self.step(lanes, look)? {
+            let Some(lane) = lanes.get_mut(at) else {
+                continue;
+            };
+            match done {
+                Done::Right => lane.ran += 1,
+                Done::Wrong { from } => {
+                    lane.ran += 1;
+                    match &mut lane.corruption {
+                        Some(first) => first.wrong_attempts += 1,
+                        None => wrong.push((at, from)),
+                    }
+                }
+                other => unexpected(lane, other),
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        self.explain(lanes, attempt, &wrong)
+    }
+
+    /// Of the first wrong attempt of a lane everybody else is asked, and the owner concludes.
+    fn explain(
+        &mut self,
+        lanes: &mut [Lane],
+        attempt: u32,
+        wrong: &[(usize, u64)],
+    ) -> Result<(), String> {
+        let mut ask: Vec<Put> = Vec::new();
+        for (at, from) in wrong {
+            let Some(lane) = lanes.get(*at) else { continue };
+            ask.push((*at, lane.roles().0, Task::View { from: *from }));
+            ask.push((*at, lane.source, Task::Reread));
+            if self.look.search {
+                let only = std::slice::from_ref(lane);
+                let others = self.others(only, &all, &Task::Search);
+                ask.extend(others.into_iter().map(|(_, rank, task)| (*at, rank, task)));
+            }
+        }
+        let asked: Vec<(usize, bool)> = ask
+            .iter()
+            .map(|(_, rank, task)| (*rank, matches!(task, Task::Search)))
+            .collect();
+        let mut views: BTreeMap<usize, Views> = wrong
+            .iter()
+            .map(|(at, _)| (*at, Views::default()))
+            .collect();
+        for ((at, done), (rank, search)) in self.step(lanes, ask)?.into_iter().zip(asked) {
+            let (Some(lane), Some(view)) = (lanes.get_mut(at), views.get_mut(&at)) else {
+                continue;
+            };
+            match done {
+                Done::Seen(None) => {}
+                Done::Seen(Some((right, bytes))) => {
+                    view.accessor_sees_right = Some(right);
+                    view.accessor_bytes = Some(bytes);
+                }
+                Done::Holds(holds) if search => {
+                    let gpu = self.ranks.members.get(rank).map(|member| member.place.0);
+                    view.found_in = view.found_in.or(gpu.filter(|_| holds));
+                }
+                Done::Holds(holds) => view.source_intact = Some(holds),
+                other => unexpected(lane, other),
+            }
+        }
+        let conclude = views.into_iter().filter_map(|(at, views)| {
+            Some((at, lanes.get(at)?.destination, Task::Conclude(views)))
+        });
+        let conclude = conclude.collect();
+        for (at, done) in self.step(lanes, conclude)? {
+            let Some(lane) = lanes.get_mut(at) else {
+                continue;
+            };
+            match done {
+                Done::Concluded(mut corruption) => {
+                    corruption.attempt = attempt;
+                    lane.corruption = Some(*corruption);
+                }
+                other => unexpected(lane, other),
+            }
+        }
+        Ok(())
+    }
+
+    /// `task` at every rank that takes no part in a lane.
+    fn others(&self, lanes: &[Lane], meant: &dyn Fn(&Lane) -> bool, task: &Task) -> Vec<Put> {
+        let mut put = Vec::new();
+        for (at, lane) in lanes.iter().enumerate().filter(|(_, lane)| meant(lane)) {
+            for (rank, member) in self.ranks.members.iter().enumerate() {
+                if !lane.case.subject.touches(GpuIndex(member.place.0)) {
+                    put.push((at, rank, task.clone()));
+                }
+            }
+        }
+        put
+    }
+
+    /// Puts jobs to their ranks, all at once, and brings the results in the order of the jobs. An error says which rank is lost.
+    fn step(&mut self, lanes: &[Lane], put: Vec<Put>) -> Result<Vec<(usize, Done)>, String> {
+        let mut batches: BTreeMap<usize, (Vec<usize>, Vec<Job>)> = BTreeMap::new();
+        let mut results: Vec<Option<(usize, Done)>> = put.iter().map(|_| None).collect();
+        for (order, (at, rank, task)) in put.into_iter().enumerate() {
+            let Some(lane) = lanes.get(at) else { continue };
+            let (orders, jobs) = batches.entry(rank).or_default();
+            orders.push(order);
+            jobs.push(Job {
+                case: lane.case.clone(),
+                attempt: lane.number,
+                pass: self.look.pass,
+                task,
+            });
+            if let Some(slot) = results.get_mut(order) {
+                // Until the answer is there.
+                *slot = Some((at, Done::Done));
+            }
+        }
+        for (rank, (_, jobs)) in &mut batches {
+            if let Some(member) = self.ranks.members.get_mut(*rank) {
+                let sent = member.child.send(&RankRequest::Step(std::mem::take(jobs)));
+                sent.map_err(|error| how(&error))?;
+            }
+        }
+        for (rank, (orders, _)) in batches {
+            let Some(member) = self.ranks.members.get_mut(rank) else {
+                continue;
+            };
+            let reply = member.child.receive::<RankReply>(self.deadline);
+            let done = match reply.map_err(|error| how(&error))? {
+                RankReply::Done(done) if done.len() == orders.len() => done,
+                RankReply::Failed(why) => return Err(why),
+                other => return Err(out_of_turn(&other)),
+            };
+            for (order, done) in orders.into_iter().zip(done) {
+                if let Some(Some((_, slot))) = results.get_mut(order) {
+                    *slot = done;
+                }
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+}
+
+/// Jobs for the lanes that are meant.
+fn on(
+    lanes: &[Lane],
+    meant: &dyn Fn(&Lane) -> bool,
+    tasks: impl Fn(&Lane) -> Vec<(usize, Task)>,
+) -> Vec<Put> {
+    let lanes = lanes.iter().enumerate().filter(|(_, lane)| meant(lane));
+    lanes
+        .flat_map(|(at, lane)| {
+            let tasks = tasks(lane).into_iter();
+            tasks.map(move |(rank, task)| (at, rank, task))
+        })
+        .collect()
+}
+
+fn all(_: &Lane) -> bool {
+    true
+}
+
+/// Ends a lane by an answer that is not what its step is about.
+fn unexpected(lane: &mut Lane, done: Done) {
+    if lane.ended.is_some() {
+        return;
+    }
+    lane.end(match done {
+        Done::Failed(outcome) => outcome,
+        _ => Outcome::NotRun {
+            reason: "a rank answered another question than it was asked".to_string(),
+        },
+    });
+}
+
+fn how(error: &ReceiveError) -> String {
+    match error {
+        ReceiveError::Ended(how) => how.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,113 @@
+//! How a launch of an engine looks, and the wrong choices that people made with it.
+
+use super::{Condition, Switch};
+use crate::model::finding::Severity;
+use serde::Deserialize;
+
+/// By what a launch is recognised, and which of its flags mean what.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Launch {
+    /// Words that follow each other in a command: ["vllm", "serve"]. A word also matches the last part of a path.
+    pub commands: Vec<Vec<String>>,
+    /// Parts of the names of images whose entry point is the engine.
+    #[serde(default)]
+    pub images: Vec<String>,
+    /// Beginnings of variables that belong to this engine alone.
+    #[serde(default)]
+    pub variables: Vec<String>,
+    /// Flags of the tensor-parallel size.
+    #[serde(default)]
+    pub tp: Vec<String>,
+    /// Flags of attention data parallelism.
+    #[serde(default)]
+    pub data_parallel: Vec<String>,
+    /// Flags of expert parallelism: a size, or a flag without a value.
+    #[serde(default)]
+    pub expert_parallel: Vec<String>,
+    /// Flags that name the model.
+    #[serde(default)]
+    pub model: Vec<String>,
+    /// Flags that count the requests of the largest captured or decoded step.
+    #[serde(default)]
+    pub batch: Vec<String>,
+    /// Flags that bound the requests that run at once.
+    #[serde(default)]
+    pub running: Vec<String>,
+    /// Flags of the number of speculative tokens.
+    #[serde(default)]
+    pub drafts: Vec<String>,
+    /// Flags of the speculative method.
+    #[serde(default)]
+    pub method: Vec<String>,
+    /// Flags of the activation type.
+    #[serde(default)]
+    pub dtype: Vec<String>,
+    /// Flags that switch CUDA graphs off.
+    #[serde(default)]
+    pub eager: Vec<String>,
+}
+
+/// A wrong choice that a launch may hold.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Trap {
+    /// Id, unique among the traps that an engine has.
+    pub id: String,
+    /// How bad.
+    pub severity: Severity,
+    /// What a launch must hold; all must be met.
+    pub when: Vec<Clause>,
+    /// What the host and group must be; all must be met, and what is not known of the host is said.
+    #[serde(default)]
+    pub host: Vec<Condition>,
+    /// What is wrong with it.
+    pub wrong: String,
+    /// What to change, in words; the switches follow.
+    pub change: String,
+    /// Settings that mend it.
+    #[serde(default)]
+    pub set: Vec<Switch>,
+    /// Source of the fact.
+    pub source: String,
+}
+
+/// What a launch holds. Closed: there are no expressions. Flags are written with their dashes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clause {
+    /// One of these flags is given.
+    Flag(Vec<String>),
+    /// None of these flags is given.
+    NoFlag(Vec<String>),
+    /// A flag has one of these values.
+    FlagIs(Named),
+    /// A flag is given with a value that is none of these.
+    FlagIsNot(Named),
+    /// A variable is set, to anything.
+    Variable(String),
+    /// A variable is not set by the launch.
+    NoVariable(String),
+    /// A variable has one of these values.
+    VariableIs(Named),
+    /// A variable is set to something that is none of these.
+    VariableIsNot(Named),
+    /// A variable's value contains one of these.
+    VariableContains(Named),
+    /// The tensor-parallel size is larger than this.
+    TpAbove(u32),
+    /// Attention data parallelism or expert parallelism is on.
+    MoreThanTensorParallel(bool),
+    /// It runs in a container that was given neither the host's IPC nor shared memory.
+    IsolatedSharedMemory(bool),
+}
+
+/// A name with values.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Named {
+    /// Flag or variable.
+    pub name: String,
+    /// Values; case counts.
+    pub values: Vec<String>,
+}
