@@ -200,8 +200,12 @@ fn supposed(
             _ => {}
         }
     }
-    // What the supposition itself decides is no finding: nothing was copied through the host, nothing ran alone.
-    cleared.retain(|f| !matches!(f.cause.as_str(), "host-staging-broken" | "gpu-itself"));
+    // What the supposition itself decides is no finding: all directions are supposed wrong, nothing ran alone or through
+    // the host. Only what a reading of these texts clears is cleared, and then that reading is shown.
+    cleared.retain(|f| {
+        let decided = ["host-staging-broken", "gpu-itself", "one-way-pair"];
+        !f.evidence.is_empty() && !decided.contains(&f.cause.as_str())
+    });
     (suspects, cleared)
 }
 

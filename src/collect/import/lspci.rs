@@ -289,7 +289,8 @@ fn detail(part: &mut Part, function: &mut Function, line: &Line) {
         if function.class.is_some_and(is_display) {
             part.cite(format!("GPU {address} link now"), text, line);
         }
-    } else if text.starts_with("Region 1: Memory at") {
+    } else if text.starts_with("Region 1: Memory at") || text.starts_with("Region 2: Memory at") {
+        // The aperture that NVIDIA calls BAR1 follows the first region, which takes two numbers where it is 64-bit.
         let size = text.split_once("[size=").map(|(_, s)| s);
         let size = size.and_then(|s| s.split(']').next()).and_then(bytes_of);
         if let Some(size) = size {
