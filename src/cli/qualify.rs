@@ -86,7 +86,6 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let path = destination(options, &snapshot, &started_at);
     let mut journal = Journal::open(path.as_deref(), &snapshot, &plan.gpus, &started_at);
     let results = probe(surroundings, &mut session, &snapshot, &plan, &mut journal);
-    drop(session);
 
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
@@ -119,6 +118,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .timings_ms
         .insert(0, ("reading the host".to_string(), collected_ms));
     derive(&mut report, &left_out);
+    ask_further(&mut report, &plan, &left_out, |plan, snapshot| {
+        probe(surroundings, &mut session, snapshot, plan, &mut journal)
+    });
+    drop(session);
+    report.took_ms = started.elapsed().as_secs_f64() * 1e3;
     let saved = save(&report, path.as_deref(), journal);
     if let Saved::Failed(why) = &saved {
         console::complain(&format!("no report file: {why}"));
@@ -328,6 +332,62 @@ fn nothing_yet() -> Verdict {
         next: String::new(),
         worst_pair: None,
     }
+}
+
+/// Puts once the cases that causes ask for to settle what is open, and judges again. Pairs that hung or lost a worker are left
+/// alone by the mechanism that did it.
+fn ask_further(
+    report: &mut Report,
+    plan: &plan::Plan,
+    left_out: &[String],
+    probe: impl FnOnce(&plan::Plan, &Snapshot) -> supervisor::Results,
+) {
+    if report.interrupted {
+        return;
+    }
+    let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder);
+    let wanted = diagnose::wanted(&evidence);
+    drop(evidence);
+    let stopped = |case: &diagnose::WantedCase| {
+        report.records.iter().any(|r| {
+            r.case.subject == case.subject
+                && r.case.mechanism == case.mechanism
+                && r.outcome.is_failure()
+                && r.outcome.corruption().is_none()
+        })
+    };
+    let questions: Vec<plan::Question> = wanted
+        .iter()
+        .filter(|case| !stopped(case))
+        .map(|case| plan::Question {
+            subject: case.subject,
+            mechanism: case.mechanism,
+            bytes: case.bytes,
+            offset: case.offset,
+            timed: case.timed,
+        })
+        .collect();
+    let Some(further) = plan.further(&questions) else {
+        return;
+    };
+    let mut results = probe(&further, &report.snapshot);
+    for record in &mut results.records {
+        let case = &record.case;
+        let asked = wanted
+            .iter()
+            .find(|w| w.subject == case.subject && w.mechanism == case.mechanism);
+        if let Some(asked) = asked {
+            record
+                .notes
+                .push(format!("asked by the cause {}", asked.cause));
+        }
+    }
+    report.records.append(&mut results.records);
+    report.observations.append(&mut results.observations);
+    report.timings_ms.append(&mut results.timings_ms);
+    report.interrupted = results.interrupted;
+    derive(report, left_out);
 }
 
 /// Recomputes all that follows from snapshot and records.

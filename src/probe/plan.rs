@@ -20,9 +20,10 @@ use crate::model::{
     pair::{GpuIndex, OrderedPair},
     snapshot::Snapshot,
 };
+use std::collections::BTreeSet;
 
-/// In this order, each with workers of its own.
-const PLACES: [Place; 4] = [Place::Off, Place::On, Place::Granted, Place::Ranks];
+/// In this order. What never enables peer access comes first and shares its processes.
+const PLACES: [Place; 4] = [Place::Off, Place::Granted, Place::On, Place::Ranks];
 /// Samples of a rate.
 pub const RATE_SAMPLES: u32 = 5;
 /// Attempts of a single-GPU case.
@@ -78,6 +79,21 @@ impl Phase {
     }
 }
 
+/// A case that somebody asks for beside the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// GPU or ordered pair.
+    pub subject: Subject,
+    /// Mechanism id.
+    pub mechanism: &'static str,
+    /// Bytes of one attempt; `None` = a quarter of the buffers.
+    pub bytes: Option<u64>,
+    /// Offset in the buffers, bytes.
+    pub offset: u64,
+    /// Whether its rate is what is wanted.
+    pub timed: bool,
+}
+
 /// The whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -87,6 +103,9 @@ pub struct Plan {
     pub layout: Layout,
     /// Bytes of source, destination and scratch in a worker of its own GPU: less where two kinds of memory must fit.
     pub rank_span: u64,
+    /// Whether memory allows all sets of workers at once: then all start at the beginning, side by side, and none waits for
+    /// the end of another.
+    pub ahead: bool,
     /// What may be spent.
     pub budget: Budget,
     /// Waiting kernels and load also on pairs that failed below.
@@ -102,6 +121,64 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Further cases on the same GPUs and in buffers of the same size, put after this plan; `None` when none of them can be
+    /// put. Only copies, loads and stores, which end by themselves.
+    pub fn further(&self, questions: &[Question]) -> Option<Plan> {
+        let mut make = Cases {
+            next: self.cases().map(|case| case.id).max().unwrap_or(0),
+        };
+        let mut phases: Vec<Phase> = Vec::new();
+        for question in questions {
+            let Some(mechanism) = mechanism::by_id(question.mechanism) else {
+                continue;
+            };
+            let bytes = question
+                .bytes
+                .unwrap_or(PAGE.max(self.layout.span / 4 / PAGE * PAGE));
+            let span = match mechanism.place() {
+                Place::Ranks => self.rank_span,
+                _ => self.layout.span,
+            };
+            if question.offset.saturating_add(bytes) > span
+                || !mechanism.takes(question.offset, bytes)
+            {
+                continue;
+            }
+            let what = (mechanism.id(), mechanism.rung());
+            let timed = question.timed && mechanism.timed();
+            let attempts = if timed { 1 } else { ATTEMPTS };
+            let case = make.make(
+                question.subject,
+                what,
+                (question.offset, bytes),
+                attempts,
+                timed,
+            );
+            let round = Round { cases: vec![case] };
+            match phases
+                .iter_mut()
+                .find(|phase| phase.place == mechanism.place())
+            {
+                Some(phase) => phase.rounds.push(round),
+                None => phases.push(Phase {
+                    name: format!("further questions, {}", mechanism.place().words()),
+                    place: mechanism.place(),
+                    rounds: vec![round],
+                    soak: None,
+                }),
+            }
+        }
+        phases.sort_by_key(|phase| phase.place);
+        (!phases.is_empty()).then(|| Plan {
+            alone: Vec::new(),
+            claims: Vec::new(),
+            phases,
+            left_out: Vec::new(),
+            ahead: false,
+            ..self.clone()
+        })
+    }
+
     /// All cases, in order.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.alone
@@ -142,13 +219,19 @@ impl Plan {
             .map(|case| super::loaded::device_bytes(case.bytes))
             .max();
         let ends = 2 * gpus.saturating_sub(1);
-        let together = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0);
-        let ranks = self.phases.iter().any(|phase| phase.place == Place::Ranks);
+        let solo = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0);
+        let places: BTreeSet<Place> = self.phases.iter().map(|phase| phase.place).collect();
+        let ranks = places.contains(&Place::Ranks);
         // Mapped memory of its own beside what is shared by handle; with one GPU, two processes on it.
         let span = self.rank_span.next_multiple_of(IPC_BLOCK);
         let rank = (5 * span + 2 * IPC_BLOCK) * if gpus == 1 { 2 } else { 1 };
+        let rank = if ranks { rank } else { 0 };
         Needs {
-            device_bytes: together.max(if ranks { rank } else { 0 }),
+            device_bytes: match self.ahead {
+                // Those without and those with peer access.
+                true => 2 * solo + rank,
+                false => solo.max(rank),
+            },
             host_bytes: gpus * layout.pinned,
             seconds: 2.0 + work + soak,
         }
@@ -276,7 +359,6 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         rounds
     };
     let mut phases = Vec::new();
-    let mut loads = Vec::new();
     for place in PLACES {
         let here = || {
             let roster = mechanism::ROSTER.iter();
@@ -343,14 +425,9 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
             own.into_iter()
                 .filter_map(|(name, rounds)| phase(name, rounds)),
         );
-        let loaded = phase("loaded", loaded);
-        match place {
-            // No peer access to be done harm to, and these workers do not come back.
-            Place::Off => phases.extend(loaded),
-            _ => loads.extend(loaded),
-        }
+        // At the end of a place, not of the run: the same workers need not start again.
+        phases.extend(phase("loaded", loaded));
     }
-    phases.append(&mut loads);
     if let Budget::Deep { soak } = budget {
         let share = phases
             .iter()
@@ -398,17 +475,20 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     }
     let mut left_out = left_out(selection, ordered.len());
     left_out.extend(shapes.left_out.iter().cloned());
-    Plan {
+    let mut plan = Plan {
         gpus: chosen,
         layout,
         rank_span,
+        ahead: true,
         budget,
         force: selection.force,
         alone,
         claims,
         phases,
         left_out,
-    }
+    };
+    plan.ahead = !selection.shared && plan.needs().device_bytes <= free / 4;
+    plan
 }
 
 /// Free memory and BAR1 window of the GPU that has least.

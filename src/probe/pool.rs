@@ -83,6 +83,18 @@ pub struct Pool<'a> {
     pub(super) pids: Vec<u32>,
     /// GPUs on which no rank could start, and why: not tried again.
     pub(super) no_rank: BTreeMap<u32, String>,
+    /// Workers that were started before they are asked for.
+    ahead: BTreeMap<Place, Opening>,
+    /// The same of ranks.
+    ranks_ahead: Option<Ranks>,
+    /// Waiting for workers that were told to end.
+    closing: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// A worker that was asked to open these GPUs and has not answered.
+struct Opening {
+    gpus: Vec<(u32, PciAddress)>,
+    child: Child,
 }
 
 /// A worker and what it said when it opened.
@@ -116,6 +128,9 @@ impl<'a> Pool<'a> {
             quarantined: BTreeSet::new(),
             pids: Vec::new(),
             no_rank: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            ranks_ahead: None,
+            closing: Vec::new(),
         }
     }
 
@@ -123,7 +138,56 @@ impl<'a> Pool<'a> {
     pub(super) fn open(&mut self, place: Place) -> Result<Staff, String> {
         match place {
             Place::Off | Place::On | Place::Granted => self.solo(place).map(Staff::Solo),
-            Place::Ranks => Ok(Staff::Ranks(Ranks::new(self.next_generation()))),
+            Place::Ranks => Ok(Staff::Ranks(match self.ranks_ahead.take() {
+                Some(ranks) => ranks,
+                None => Ranks::new(self.next_generation()),
+            })),
+        }
+    }
+
+    /// Starts the workers of these places and does not wait for them: they are ready by the time they are asked for.
+    pub(super) fn start_ahead(&mut self, places: impl Iterator<Item = Place>) {
+        for place in places {
+            match place {
+                Place::Ranks => {
+                    let mut ranks = Ranks::new(self.next_generation());
+                    ranks.start_ahead(self);
+                    self.ranks_ahead = Some(ranks);
+                }
+                // What hinders it is told when it is asked for.
+                solo => {
+                    if let Ok(opening) = self.begin(solo) {
+                        self.ahead.insert(solo, opening);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes workers: at once where others need their memory, else beside what comes next.
+    pub(super) fn close(&mut self, staff: Staff) {
+        match self.plan.ahead {
+            true => self.closing.push(std::thread::spawn(move || staff.end())),
+            false => staff.end(),
+        }
+    }
+
+    /// Closes what nobody asked for, and waits for the end of all.
+    pub(super) fn close_all(&mut self) {
+        let mut idle: Vec<Child> = std::mem::take(&mut self.ahead)
+            .into_values()
+            .map(|opening| opening.child)
+            .collect();
+        idle.extend(
+            self.ranks_ahead
+                .take()
+                .into_iter()
+                .flat_map(Ranks::into_children),
+        );
+        Child::end_all(idle, END_GRACE);
+        for closing in self.closing.drain(..) {
+            // A thread that only waits does not panic.
+            let _ = closing.join();
         }
     }
 
@@ -146,22 +210,32 @@ impl<'a> Pool<'a> {
         self.solo(if peer_access { Place::On } else { Place::Off })
     }
 
+    /// The same process with other buffers: contexts stay, so a start is saved.
+    pub(super) fn reopen(&mut self, mut ready: Ready, place: Place) -> Result<Staff, String> {
+        let (open, _) = self.opening(place);
+        let sent = ready.child.send(&open).map_err(|error| error.to_string());
+        match sent.and_then(|()| self.opened(ready.child)) {
+            Ok(ready) => Ok(Staff::Solo(ready)),
+            Err(why) => Err(why),
+        }
+    }
+
     fn solo(&mut self, place: Place) -> Result<Ready, String> {
-        let generation = self.next_generation();
-        let gpus = self.usable();
-        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
-            .map_err(|error| error.to_string())?;
-        self.pids.push(child.pid());
-        let (run, layout) = (self.run, self.plan.layout);
-        let open = Request::Open(Open {
-            gpus,
-            run,
-            generation,
-            peer_access: place == Place::On,
-            pooled: place == Place::Granted,
-            layout,
-        });
-        child.send(&open).map_err(|error| error.to_string())?;
+        let usable = self.usable();
+        let child = match self.ahead.remove(&place) {
+            Some(opening) if opening.gpus == usable => opening.child,
+            stale => {
+                if let Some(stale) = stale {
+                    stale.child.kill();
+                }
+                self.begin(place)?.child
+            }
+        };
+        self.opened(child)
+    }
+
+    /// Waits for a worker to say that its GPUs are open.
+    fn opened(&mut self, mut child: Child) -> Result<Ready, String> {
         match child.receive::<Reply>(Instant::now() + OPEN_LIMIT) {
             Ok(Reply::Opened(opened)) => {
                 self.factor = opened.deadline_factor;
@@ -174,6 +248,30 @@ impl<'a> Pool<'a> {
             Ok(other) => Err(format!("a worker answered out of turn: {other:?}")),
             Err(error) => Err(format!("a worker did not start: {error}")),
         }
+    }
+
+    /// Starts a worker over all usable GPUs and asks it to open them.
+    fn begin(&mut self, place: Place) -> Result<Opening, String> {
+        let (open, gpus) = self.opening(place);
+        let mut child = Child::spawn(&[WORKER.to_string()], &self.environment)
+            .map_err(|error| error.to_string())?;
+        self.pids.push(child.pid());
+        child.send(&open).map_err(|error| error.to_string())?;
+        Ok(Opening { gpus, child })
+    }
+
+    /// What asks a worker to open all usable GPUs, and which those are.
+    fn opening(&mut self, place: Place) -> (Request, Vec<(u32, PciAddress)>) {
+        let gpus = self.usable();
+        let open = Request::Open(Open {
+            gpus: gpus.clone(),
+            run: self.run,
+            generation: self.next_generation(),
+            peer_access: place == Place::On,
+            pooled: place == Place::Granted,
+            layout: self.plan.layout,
+        });
+        (open, gpus)
     }
 
     /// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and

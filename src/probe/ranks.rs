@@ -38,6 +38,8 @@ struct Member {
 /// The ranks that were started so far, of one generation.
 pub(super) struct Ranks {
     members: Vec<Member>,
+    /// Started, and not yet asked whether they are open.
+    starting: Vec<(Place, Child, Line)>,
     generation: u8,
     /// Attempts so far: words of an attempt are unlike those of all before it.
     attempts: BTreeMap<(Subject, String), u32>,
@@ -48,6 +50,7 @@ impl Ranks {
     pub(super) fn new(generation: u8) -> Ranks {
         Ranks {
             members: Vec::new(),
+            starting: Vec::new(),
             generation,
             attempts: BTreeMap::new(),
         }
@@ -60,7 +63,25 @@ impl Ranks {
 
     /// Their processes.
     pub(super) fn into_children(self) -> Vec<Child> {
-        self.members.into_iter().map(|m| m.child).collect()
+        let members = self.members.into_iter().map(|m| m.child);
+        members
+            .chain(self.starting.into_iter().map(|(_, child, _)| child))
+            .collect()
+    }
+
+    /// Starts one on every usable GPU, or two on the only one, and does not wait for them.
+    pub(super) fn start_ahead(&mut self, pool: &mut Pool) {
+        let gpus: Vec<u32> = pool.usable().iter().map(|(gpu, _)| *gpu).collect();
+        let places: Vec<Place> = match gpus.as_slice() {
+            [only] => vec![(*only, false), (*only, true)],
+            all => all.iter().map(|gpu| (*gpu, false)).collect(),
+        };
+        for place in places {
+            // What hinders it is told when it is asked for.
+            if let Ok((child, line)) = self.start(pool, place) {
+                self.starting.push((place, child, line));
+            }
+        }
     }
 
     /// Starts, side by side, the ranks that these cases still need; whether there were any. A GPU on which none starts is
@@ -80,8 +101,12 @@ impl Ranks {
                 && self.at(*place).is_none()
         });
         let missing: Vec<Place> = missing.collect();
-        let mut starting = Vec::new();
-        for place in &missing {
+        let (mut starting, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.starting)
+            .into_iter()
+            .partition(|(place, ..)| missing.contains(place));
+        self.starting = later;
+        let begun: Vec<Place> = starting.iter().map(|(place, ..)| *place).collect();
+        for place in missing.iter().filter(|place| !begun.contains(place)) {
             match self.start(pool, *place) {
                 Ok((child, line)) => starting.push((*place, child, line)),
                 Err(why) => {

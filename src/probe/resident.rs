@@ -277,12 +277,8 @@ impl<'a> Side<'a> {
             false => (kind, format!("{place}: {detail}")),
         };
         let expected = words::stream(key.pack(), first, seen.len());
-        let (samples, bits) = examine::differing(
-            (&seen, &again),
-            (&expected, 0),
-            channel * terms.slot,
-            key,
-        );
+        let (samples, bits) =
+            examine::differing((&seen, &again), (&expected, 0), channel * terms.slot, key);
         let detail = match bits.filter(|_| kind == WrongKind::Flipped) {
             Some(bits) => format!("{detail}: {bits}"),
             None => detail,

@@ -104,9 +104,12 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         shares: BTreeMap::new(),
     };
     supervisor.whole();
-    std::mem::take(&mut supervisor.alone)
-        .into_values()
-        .for_each(Staff::end);
+    supervisor.timed("end of workers", |s| {
+        std::mem::take(&mut s.alone)
+            .into_values()
+            .for_each(|staff| s.pool.close(staff));
+        s.pool.close_all();
+    });
     supervisor.results.interrupted = process::interrupted();
     supervisor.results
 }
@@ -114,6 +117,17 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
 impl Supervisor<'_, '_> {
     fn whole(&mut self) {
         self.observe("before");
+        if self.plan.ahead {
+            // In the order in which they are asked for. The claims of rung 0 need the workers with peer access.
+            let places = self.plan.phases.iter().map(|phase| phase.place);
+            let mut places: BTreeSet<Place> = places.chain([Place::Off]).collect();
+            // The first worker goes on as this one.
+            places.remove(&Place::Granted);
+            if !self.plan.claims.is_empty() {
+                places.insert(Place::On);
+            }
+            self.pool.start_ahead(places.into_iter());
+        }
         let mut staff = match self.start(Place::Off) {
             Ok(staff) => Some(staff),
             Err(why) => {
@@ -150,16 +164,29 @@ impl Supervisor<'_, '_> {
         for phase in &self.plan.phases {
             if phase.place != at {
                 // Their memory is needed by those who come.
-                self.alone.remove(&at).into_iter().for_each(Staff::end);
-                at = phase.place;
-                self.timed("end of workers", |_| {
-                    staff.take().into_iter().for_each(Staff::end)
+                let again = self.alone.remove(&at);
+                let before = std::mem::replace(&mut at, phase.place);
+                staff = self.timed("end of workers", |s| {
+                    again.into_iter().for_each(|staff| s.pool.close(staff));
+                    match (before, at, staff.take()) {
+                        // A worker that cannot go on so is started anew when it is needed.
+                        (Place::Off, Place::Granted, Some(Staff::Solo(ready))) => {
+                            s.pool.reopen(ready, at).ok()
+                        }
+                        (_, _, staff) => {
+                            staff.into_iter().for_each(|staff| s.pool.close(staff));
+                            None
+                        }
+                    }
                 });
-                if !claimed {
+                if !claimed && at != Place::Granted {
                     claimed = true;
                     staff = self.claim_all();
                     if at != Place::On {
-                        staff.take().into_iter().for_each(Staff::end);
+                        staff
+                            .take()
+                            .into_iter()
+                            .for_each(|staff| self.pool.close(staff));
                     }
                 }
             }
@@ -175,9 +202,14 @@ impl Supervisor<'_, '_> {
                 self.spent(&format!("{}: {mechanism}", phase.name), took);
             }
         }
-        staff.take().into_iter().for_each(Staff::end);
+        staff
+            .take()
+            .into_iter()
+            .for_each(|staff| self.pool.close(staff));
         if !claimed {
-            self.claim_all().into_iter().for_each(Staff::end);
+            self.claim_all()
+                .into_iter()
+                .for_each(|staff| self.pool.close(staff));
         }
         self.observe("after");
     }

@@ -101,13 +101,18 @@ pub fn serve(input: impl BufRead, output: impl Write + Send) -> std::io::Result<
             }
         };
         match (request, &mut worker) {
-            (Request::Open(open), _) => match Worker::open(open) {
-                Ok((opened, ready)) => {
-                    worker = Some(ready);
-                    reply(Reply::Opened(opened));
+            (Request::Open(open), before) => {
+                // Buffers go before others come; the contexts stay.
+                let contexts = before.take().map(Worker::into_contexts);
+                match Worker::open(open) {
+                    Ok((opened, ready)) => {
+                        worker = Some(ready);
+                        reply(Reply::Opened(opened));
+                    }
+                    Err(message) => failed(message),
                 }
-                Err(message) => failed(message),
-            },
+                drop(contexts);
+            }
             (_, None) => failed("a request came before the GPUs were opened".to_string()),
             (request, Some(worker)) => worker.answer(request, &reply),
         }
@@ -116,6 +121,11 @@ pub fn serve(input: impl BufRead, output: impl Write + Send) -> std::io::Result<
 }
 
 impl Worker {
+    fn into_contexts(self) -> Vec<Arc<Context>> {
+        let seats = self.seats.iter();
+        seats.map(|seat| seat.context.clone()).collect()
+    }
+
     fn open(open: Open) -> Result<(Opened, Worker), String> {
         let system = System::start().map_err(|error| error.to_string())?;
         let devices = system.devices().map_err(|error| error.to_string())?;

@@ -47,7 +47,10 @@ fn pairs_of(report: &Report, rung: Rung, is: impl Fn(&Outcome) -> bool) -> BTree
 
 #[test]
 fn every_pair_zeroed_while_all_claims_say_ok() {
-    let report = Host::new("rtxpro6000-x8-zeroed").qualify(&[]);
+    let report = Host::new("rtxpro6000-x8-zeroed").qualify(&[
+        "--mechanism",
+        "bounce,staged,host-exchange,ce-push,ce-pull,sm-load,sm-store",
+    ]);
     assert_eq!(report.verdict.grading, Grading::Fail);
     let all: BTreeSet<OrderedPair> = OrderedPair::all(8).collect();
     assert_eq!(all.len(), 56);
@@ -223,7 +226,16 @@ fn a_pair_that_hangs_does_not_keep_the_others_from_being_judged() {
     // What is not run is the hung pair's own rest, and says so.
     for record in &report.records {
         if let Outcome::NotRun { reason } = &record.outcome {
-            assert_eq!(record.case.subject.pair(), Some(pair(2, 5)), "{reason}");
+            let of = record.case.subject.pair();
+            if reason.starts_with("unsafe after rung 2") {
+                assert!(
+                    [Some(pair(2, 5)), Some(pair(5, 2))].contains(&of),
+                    "{reason}"
+                );
+                assert!(record.case.rung >= Rung::Resident, "{}", line(record));
+                continue;
+            }
+            assert_eq!(of, Some(pair(2, 5)), "{reason}");
             assert!(reason.contains("already hung"), "{reason}");
         }
     }

@@ -56,9 +56,15 @@ fn every_way_is_blamed_for_itself() {
             Some(_) => Host::new(SMALL).fault("0>host:host_store=ones"),
             None => Host::new(SMALL).fault(planted),
         };
+        // Odd ends of wide stores are narrow, too.
         let report = host.qualify(&[
             "--mechanism",
-            "bounce,host-exchange,ce-push,sm-store,sm-store4,pool-ce-push,pool-ce-pull,pool-sm-load,pool-sm-store",
+            match blamed {
+                "sm-store4" => "bounce,ce-push,sm-store4",
+                _ => {
+                    "bounce,host-exchange,ce-push,sm-store,pool-ce-push,pool-ce-pull,pool-sm-load,pool-sm-store"
+                }
+            },
         ]);
         if blamed == "host-exchange" {
             // A GPU that cannot store to the host is found alone, before its pairs are tried.
@@ -105,7 +111,7 @@ fn words_of_an_earlier_case_do_not_pass_for_new_ones() {
     only(&report, pair(0, 1), "ce-push");
     let ran = of(&report, "ce-push").filter(|r| r.case.subject.pair() == Some(pair(0, 1)));
     let mut stale = 0;
-    for record in ran.filter(|r| r.case.bytes >= TELLING && !r.case.timed) {
+    for record in ran.filter(|r| r.case.bytes >= TELLING && !r.case.timed && r.outcome.ran()) {
         let found = record.outcome.corruption();
         stale += found
             .unwrap_or_else(|| panic!("{}", line(record)))
@@ -236,7 +242,16 @@ fn evidence_says_what_is_particular() {
         let all = failures(&report);
         assert!(!all.is_empty(), "{planted}: {}", summary(&report));
         if planted.starts_with("partial") {
-            all_are(&report, wanted);
+            // What lies past the first bytes is missing: of the longer transfers a part, others altogether.
+            let kinds: Vec<_> = all.iter().filter_map(|record| kind(record)).collect();
+            assert!(kinds.contains(&wanted), "{}", summary(&report));
+            for kind in kinds {
+                assert!(
+                    [wanted, WrongKind::Dropped].contains(&kind),
+                    "{}",
+                    summary(&report)
+                );
+            }
             continue;
         }
         let record = unaligned(&report);

@@ -88,15 +88,14 @@ fn sizes_by_the_engines_own_counting() {
 
 #[test]
 fn a_healthy_nvswitch_host_keeps_the_engines_defaults() {
-    let report = Host::new("hgx-h200-x8")
-        .qualify(&["--mechanism", "bounce,staged,ce-push,sm-load,sm-store"]);
+    let report = Host::new("hgx-h200-x8").qualify(&["--quick", "--gpus", "0,1,2,3"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("healthy.json");
     save(&report, &path);
     let from = path.to_str().unwrap();
     for engine in ["vllm", "sglang"] {
         let answer = ask(&[
-            "--engine", engine, "--hidden", "6144", "--tp", "8", "--batch", "32", "--from", from,
+            "--engine", engine, "--hidden", "6144", "--tp", "4", "--batch", "32", "--from", from,
         ]);
         let names: Vec<&str> = answer
             .flags
@@ -119,7 +118,7 @@ fn report_of(host: &Host, folder: &Path) -> (Report, String) {
         "--gpus",
         "0,1",
         "--mechanism",
-        "bounce,staged,ce-push,sm-load,sm-store",
+        "bounce,staged,host-exchange,ce-push,sm-load,sm-store",
     ]);
     let path = folder.join("report.json");
     save(&report, &path);

@@ -94,6 +94,25 @@ const EXPECTED: &[Row] = &[
         &["link-downtrained"],
     ),
     (
+        "posted-write-collapse",
+        &["--mechanism", "ce-push,ce-pull"],
+        Grading::Warn,
+        "pcie-switch",
+        &["posted-write-collapse"],
+    ),
+    (
+        "pool-writes-lost",
+        &[
+            "--gpus",
+            "0,1",
+            "--mechanism",
+            "bounce,ce-push,pool-ce-push",
+        ],
+        Grading::Fail,
+        "root-complex-cross-socket",
+        &["allocation-not-shareable"],
+    ),
+    (
         "sixteen-gpus",
         &["--mechanism", "ce-push"],
         Grading::Pass,
@@ -127,6 +146,16 @@ fn no_shipped_scenario_is_left_out() {
     known.sort_unstable();
     shipped.sort_unstable();
     assert_eq!(known, shipped);
+}
+
+#[test]
+fn what_fails_only_together_or_only_in_one_kind_of_memory_is_named() {
+    let (_, collapse) = row("posted-write-collapse");
+    assert!(failures(&collapse).is_empty(), "{}", summary(&collapse));
+    let (_, pool) = row("pool-writes-lost");
+    for record in failures(&pool) {
+        assert_eq!(record.case.mechanism, "pool-ce-push", "{}", summary(&pool));
+    }
 }
 
 #[test]

@@ -65,18 +65,18 @@ pub enum Side {
     Host,
 }
 
-/// Which worker processes carry a mechanism. Peer access changes the path of later copies in a context, so every place has
-/// processes of its own.
+/// Which worker processes carry a mechanism, in the order in which they are used. Enabling peer access changes the path of
+/// later copies in a context, so what enables it has processes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// One process over all GPUs that never enabled peer access.
     Off,
+    /// The same process afterwards, with its buffers in stream-ordered pools that each peer was granted access to. It has not
+    /// enabled peer access either.
+    Granted,
     /// One process over all GPUs with peer access enabled both ways.
     On,
-    /// One process over all GPUs that never enabled peer access, its buffers in stream-ordered pools that each peer was
-    /// granted access to.
-    Granted,
     /// One process per GPU, as engines run: memory of others is opened by handle.
     Ranks,
 }

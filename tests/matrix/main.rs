@@ -1,0 +1,446 @@
+//! The matrix: every kind of fault on every mechanism, at the first, a middle and the last part of a transfer, on one
+//! direction, one pair and all pairs, several faults a run on disjoint pairs; and healthy hosts with many seeds. What was
+//! planted must be found on its pair and mechanism, called by its name, and nothing else may be blamed.
+//!
+//! The test runs a fixed selection. `PEERPROOF_MATRIX=all` (`./x matrix`) runs every cell and 50 seeds, and prints the figures
+//! of `docs/method.md`.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod cells;
+#[path = "../simulated/host.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the simulated tests, which use all of it"
+)]
+mod host;
+
+use cells::{Cell, Expect, Place, Spread, Touch};
+use host::{Host, line};
+use peerproof::model::{
+    case::{Outcome, Record, Rung, WrongKind},
+    pair::OrderedPair,
+    report::{Grading, Report},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+/// Cells of the fixed selection.
+const FIXED: usize = 200;
+/// Eight GPUs behind NVSwitches.
+const SCENARIO: &str = "hgx-h200-x8";
+/// Transfers below this many bytes are too short to tell all kinds apart: what moves by 32 bytes does not arrive at all.
+const TELLING: u64 = 4096;
+
+fn whole() -> bool {
+    std::env::var("PEERPROOF_MATRIX").is_ok_and(|value| value == "all")
+}
+
+/// What one cell came to.
+struct Result {
+    name: String,
+    /// Failing records of its pairs and mechanism.
+    found: bool,
+    /// What it was called; `None` = as expected.
+    misnamed: Option<String>,
+    /// How often the fault struck.
+    struck: u64,
+}
+
+/// Cells that share a run, with the pairs on which each is planted.
+type Batch = Vec<(Cell, Vec<OrderedPair>)>;
+
+fn ordered(a: u32, b: u32) -> OrderedPair {
+    OrderedPair::new(a, b).unwrap()
+}
+
+/// Packs cells: four that hit one pair each share a run, on disjoint pairs and on mechanisms of their own; a cell that hits all
+/// pairs has four GPUs for itself.
+fn batches(cells: &[Cell]) -> Vec<Batch> {
+    let mut out: Vec<Batch> = Vec::new();
+    let mut open: Vec<Batch> = Vec::new();
+    // A worker that dies or hangs takes its neighbours' answers along: such cells meet each other only.
+    let ends = |cell: &Cell| !matches!(cell.kind.expect, Expect::Wrong(_));
+    for cell in cells {
+        if cell.spread == Spread::AllPairs {
+            // Each hang takes its deadline: two GPUs are all there are then.
+            let gpus = if ends(cell) { 2 } else { 4 };
+            let all = (0..gpus).flat_map(|a| (0..gpus).filter_map(move |b| OrderedPair::new(a, b)));
+            out.push(vec![(*cell, all.collect())]);
+            continue;
+        }
+        let at = open.iter().position(|batch| {
+            batch.iter().all(|(other, _)| {
+                other.way.family() != cell.way.family() && ends(other) == ends(cell)
+            })
+        });
+        let mut batch = at.map(|at| open.remove(at)).unwrap_or_default();
+        let (a, b) = (2 * batch.len() as u32, 2 * batch.len() as u32 + 1);
+        let pairs = match cell.spread {
+            Spread::OneDirection => vec![ordered(a, b)],
+            _ => vec![ordered(a, b), ordered(b, a)],
+        };
+        batch.push((*cell, pairs));
+        if batch.len() == 4 {
+            out.push(batch);
+        } else {
+            open.push(batch);
+        }
+    }
+    out.extend(open);
+    out
+}
+
+/// Where the longest content case of each mechanism lies in its buffers: offset and bytes, learnt from a healthy run.
+type Extents = BTreeMap<String, (u64, u64)>;
+
+fn extents() -> Extents {
+    let report = Host::new(SCENARIO).qualify(&["--quick", "--gpus", "0,1"]);
+    let mut longest = Extents::new();
+    for record in report
+        .records
+        .iter()
+        .filter(|r| !r.case.timed && r.case.load.is_none())
+    {
+        let (offset, bytes) = (record.case.offset, record.case.bytes);
+        let kept = longest
+            .entry(record.case.mechanism.clone())
+            .or_insert((offset, bytes));
+        if bytes > kept.1 {
+            *kept = (offset, bytes);
+        }
+    }
+    longest
+}
+
+/// Guard band before a target (src/probe/plan).
+const GUARD: u64 = 4096;
+/// Bytes hit where a fault is confined to a part of the transfer: a few units.
+const PART: u64 = 256;
+
+/// The fault of a cell on one ordered pair, as the simulated host reads it.
+fn fault(cell: &Cell, pair: OrderedPair, extents: &Extents) -> String {
+    let (kind, options) = match cell.kind.fault.split_once(':') {
+        Some((kind, options)) => (kind, format!(":{options}")),
+        None => (cell.kind.fault, String::new()),
+    };
+    let part = cell.place.map_or(String::new(), |place| {
+        let (offset, bytes) = extents[cell.way.mechanism];
+        // A reader is hit where it reads, in the source; all others in the target behind its guard.
+        let start = offset
+            + if cell.way.touch == Touch::Reads {
+                0
+            } else {
+                GUARD
+            };
+        let from = match place {
+            Place::First => start,
+            Place::Middle => start + (bytes / 2).next_multiple_of(16),
+            Place::Last => start + bytes - PART,
+        };
+        format!(":from={from}:until={}", from + PART)
+    });
+    format!(
+        "{}>{}:{}={kind}{options}{part}",
+        pair.source, pair.destination, cell.way.fault
+    )
+}
+
+fn run(batch: &Batch, extents: &Extents) -> (Vec<Result>, Vec<String>) {
+    let mut host = Host::new(SCENARIO);
+    let mut pairs = BTreeSet::new();
+    let mut mechanisms = BTreeSet::from(["bounce"]);
+    for (cell, hit) in batch {
+        for pair in hit {
+            host = host.fault(&fault(cell, *pair, extents));
+            pairs.insert((
+                pair.source.0.min(pair.destination.0),
+                pair.source.0.max(pair.destination.0),
+            ));
+        }
+        mechanisms.insert(cell.way.mechanism);
+    }
+    let join = |list: Vec<String>| list.join(",");
+    let gpus: BTreeSet<u32> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    let gpus = join(gpus.iter().map(ToString::to_string).collect());
+    let pairs = join(pairs.iter().map(|(a, b)| format!("{a}-{b}")).collect());
+    let mechanisms = join(mechanisms.iter().map(ToString::to_string).collect());
+    let (report, struck) = host.qualify_counting(&[
+        "--quick",
+        "--gpus",
+        &gpus,
+        "--pairs",
+        &pairs,
+        "--mechanism",
+        &mechanisms,
+    ]);
+    let mut results = Vec::new();
+    let mut claimed: BTreeSet<u32> = BTreeSet::new();
+    for (cell, hit) in batch {
+        let mine: Vec<&Record> = report
+            .records
+            .iter()
+            .filter(|record| record.outcome.is_failure())
+            .filter(|record| {
+                record.case.mechanism == cell.way.mechanism
+                    && record
+                        .case
+                        .subject
+                        .pair()
+                        .is_some_and(|pair| hit.contains(&pair))
+            })
+            .collect();
+        claimed.extend(mine.iter().map(|record| record.case.id));
+        let every = hit.iter().all(|pair| {
+            mine.iter()
+                .any(|record| record.case.subject.pair() == Some(*pair))
+        });
+        results.push(Result {
+            name: cell.name(),
+            found: every && report.verdict.grading == Grading::Fail,
+            misnamed: misnamed(cell, &mine),
+            struck: hit
+                .iter()
+                .map(|pair| fault(cell, *pair, extents))
+                .filter_map(|text| struck.iter().find(|(fault, _)| *fault == text))
+                .map(|(_, times)| times)
+                .sum(),
+        });
+    }
+    let alarms = report
+        .records
+        .iter()
+        .filter(|record| record.outcome.is_failure() && !claimed.contains(&record.case.id))
+        .map(|record| {
+            format!(
+                "{} beside {}",
+                line(record),
+                batch
+                    .iter()
+                    .map(|(c, _)| c.name())
+                    .collect::<Vec<_>>()
+                    .join(" | ")
+            )
+        })
+        .collect();
+    (results, alarms)
+}
+
+/// What a cell's records called it, if one that is long enough to tell called it something else.
+fn misnamed(cell: &Cell, records: &[&Record]) -> Option<String> {
+    let telling =
+        |record: &&&Record| record.case.bytes >= TELLING || record.case.rung == Rung::Resident;
+    let right = |record: &Record| match (&record.outcome, cell.kind.expect) {
+        (Outcome::Corrupt(found), Expect::Wrong(kind)) => {
+            found.kind == kind
+                || cell.place.is_some() && found.kind == WrongKind::Partial && names(&found.detail, kind)
+                // What a stale or foreign slot shows to a resident kernel, or a few stray units, is told apart in words.
+                || cell.way.touch == Touch::Resident && names(&found.detail, kind)
+        }
+        (Outcome::TimedOut { .. } | Outcome::Never { .. }, Expect::Hang) => true,
+        (Outcome::Faulted { .. }, Expect::Fault) => true,
+        (Outcome::Died { .. }, Expect::Died) => true,
+        _ => false,
+    };
+    records
+        .iter()
+        .filter(telling)
+        .find(|record| !right(record))
+        .map(|record| line(record))
+}
+
+/// Whether the words of a partial finding say of what kind the missing part is.
+fn names(detail: &str, kind: WrongKind) -> bool {
+    let words: &[&str] = match kind {
+        WrongKind::Zeroed => &["are zero"],
+        WrongKind::Ones => &["all ones"],
+        WrongKind::Dropped => &["as the owner left them"],
+        WrongKind::Stale => &["of an earlier attempt"],
+        WrongKind::Misrouted => &["of another transfer", "arrived in memory of"],
+        WrongKind::Flipped => &["few bits"],
+        _ => &[],
+    };
+    words.iter().any(|word| detail.contains(word))
+}
+
+/// Runs batches on as many threads as there are processors, and sums up.
+fn judge(cells: &[Cell]) {
+    let started = Instant::now();
+    let batches = batches(cells);
+    let extents = extents();
+    let (next, results, alarms) = (
+        AtomicUsize::new(0),
+        Mutex::new(Vec::new()),
+        Mutex::new(Vec::new()),
+    );
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (found, wrong) = run(batch, &extents);
+                    results.lock().unwrap().extend(found);
+                    alarms.lock().unwrap().extend(wrong);
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap();
+    let alarms = alarms.into_inner().unwrap();
+    let idle: Vec<&Result> = results.iter().filter(|r| r.struck == 0).collect();
+    let missed: Vec<&Result> = results
+        .iter()
+        .filter(|r| r.struck > 0 && !r.found)
+        .collect();
+    let misnamed: Vec<&Result> = results
+        .iter()
+        .filter(|r| r.found && r.misnamed.is_some())
+        .collect();
+    println!(
+        "{} cells in {} runs, {:.0} s: {} found, {} missed, {} misnamed, {} never struck, {} false alarms",
+        results.len(),
+        batches.len(),
+        started.elapsed().as_secs_f64(),
+        results.len() - missed.len() - idle.len(),
+        missed.len(),
+        misnamed.len(),
+        idle.len(),
+        alarms.len()
+    );
+    for result in &idle {
+        println!("never struck: {}", result.name);
+    }
+    for result in &missed {
+        println!("missed: {}", result.name);
+    }
+    for result in &misnamed {
+        println!(
+            "misnamed: {}: {}",
+            result.name,
+            result.misnamed.as_deref().unwrap_or_default()
+        );
+    }
+    for alarm in &alarms {
+        println!("false alarm: {alarm}");
+    }
+    assert!(
+        idle.is_empty(),
+        "a planted fault that never strikes tests nothing"
+    );
+    assert!(missed.is_empty() && alarms.is_empty());
+    assert!(
+        misnamed.len() * 20 <= results.len(),
+        "at least 95% are called by their name"
+    );
+}
+
+/// A selection that touches every kind and every mechanism: every n-th cell, n prime to the lengths of the lists.
+fn selection(mut cells: Vec<Cell>) -> Vec<Cell> {
+    if whole() {
+        return cells;
+    }
+    let total = cells.len();
+    let step = (7..)
+        .find(|n| total % n != 0 && [3, 5, 7].iter().all(|d| n % d != 0 || *n == *d))
+        .unwrap();
+    let mut at: Vec<usize> = (0..total).map(|n| n * step % total).collect();
+    at.truncate(FIXED);
+    at.sort_unstable();
+    at.dedup();
+    let mut index = 0;
+    cells.retain(|_| {
+        index += 1;
+        at.binary_search(&(index - 1)).is_ok()
+    });
+    cells
+}
+
+#[test]
+fn every_planted_fault_is_found_and_named() {
+    let (possible, not) = cells::all();
+    println!("{} cells can exist, {} cannot:", possible.len(), not.len());
+    let reasons: BTreeSet<&str> = not.iter().map(|(_, why)| *why).collect();
+    for why in reasons {
+        println!(
+            "  {}: {}",
+            not.iter().filter(|(_, w)| *w == why).count(),
+            why
+        );
+    }
+    judge(&selection(possible));
+}
+
+/// Every scenario that promises a pass, with many seeds of the weak memory mode: not one false alarm.
+#[test]
+fn healthy_hosts_raise_no_alarm() {
+    let seeds = if whole() { 50 } else { 3 };
+    let started = Instant::now();
+    let runs: Vec<(&str, u64)> = HEALTHY
+        .iter()
+        .flat_map(|name| (1..=seeds).map(move |seed| (*name, seed)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let alarms: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((name, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report = Host::new(name)
+                        .set(&format!("weak_memory={seed}"))
+                        .qualify(&["--quick"]);
+                    let wrong: Vec<String> = alarm(&report);
+                    alarms.lock().unwrap().extend(
+                        wrong
+                            .into_iter()
+                            .map(|text| format!("{name} seed {seed}: {text}")),
+                    );
+                }
+            });
+        }
+    });
+    let alarms = alarms.into_inner().unwrap();
+    println!(
+        "{} healthy runs, {:.0} s: {} false alarms",
+        runs.len(),
+        started.elapsed().as_secs_f64(),
+        alarms.len()
+    );
+    for alarm in &alarms {
+        println!("{alarm}");
+    }
+    assert!(alarms.is_empty());
+}
+
+/// Scenarios without a fault.
+const HEALTHY: &[&str] = &[
+    "hgx-h200-x8",
+    "one-gpu",
+    "opaque-vm",
+    "rtxpro6000-x8-root-complex",
+    "switch-pairs-x8",
+    "two-gpus-no-p2p",
+];
+
+fn alarm(report: &Report) -> Vec<String> {
+    let mut wrong: Vec<String> = report
+        .records
+        .iter()
+        .filter(|r| r.outcome.is_failure())
+        .map(line)
+        .collect();
+    if report.verdict.grading != Grading::Pass {
+        wrong.push(format!(
+            "{}: {}",
+            report.verdict.grading.word(),
+            report.verdict.headline
+        ));
+    }
+    wrong
+}
