@@ -207,12 +207,12 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 256\n"));
     assert!(host.contains("const TILE: u64 = 1024;"));
     assert!(device.contains("#define UNROLL 4\n#define TILE (THREADS * UNROLL)\n"));
+    assert!(host.contains("const SHARES: u64 = 16;"));
+    assert!(device.contains("#define SHARES 16\n"));
     let host = fs::read_to_string(root().join("src/gpu/resident.rs")).unwrap();
     let device = fs::read_to_string(root().join("kernels/resident.cu")).unwrap();
     assert!(host.contains("const THREADS: u32 = 128;"));
     assert!(device.contains("#define THREADS 128\n"));
     assert!(host.contains("const FLAG_STRIDE: u64 = 128;"));
     assert!(device.contains("#define FLAG_STRIDE 128\n"));
-    assert!(host.contains("const SHARES: u64 = 16;"));
-    assert!(device.contains("#define SHARES 16\n"));
 }

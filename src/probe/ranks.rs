@@ -575,7 +575,7 @@ struct Lost {
     rank: usize,
     /// How it ended, or what it answered.
     why: String,
-    /// Whether its process ended by what it did: nobody from outside ended it.
+    /// Whether its process ended.
     died: bool,
 }
 
@@ -585,11 +585,9 @@ impl Lost {
             ReceiveError::Ended(how) => how.clone(),
             other => other.to_string(),
         };
-        let ended = matches!(error, ReceiveError::Ended(_));
         Lost {
             rank,
-            // Neither driver nor kernel send this for what a GPU did.
-            died: ended && !why.starts_with("signal 9 "),
+            died: matches!(error, ReceiveError::Ended(_)),
             why,
         }
     }

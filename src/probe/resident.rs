@@ -70,7 +70,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The same between processes, whose kernels start when each was told to; and between two on one GPU, of which one waits
 /// while the other has its slice of time.
-const APART: Duration = Duration::from_secs(3);
+const APART: Duration = Duration::from_secs(2);
 const SLICED: Duration = Duration::from_secs(10);
 /// Wall time of a round on a slow link, far above what any link needs.
 const ROUND: Duration = Duration::from_millis(2);
