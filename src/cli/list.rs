@@ -31,7 +31,7 @@ pub(super) fn run() -> Result<u8, Stop> {
         }
         writeln!(
             out,
-            "  (with one GPU, those of rung 4 run between two processes on it)"
+            "  (with one GPU, those of rung 4 and ipc-resident run between two processes on it)"
         )?;
         writeln!(out, "causes (docs/causes)")?;
         for cause in diagnose::ROSTER {

@@ -6,13 +6,13 @@ use crate::{
     diagnose,
     gpu::kernels,
     model::{
-        case::Record,
+        case::{Record, Rung},
         ladder::Step,
         pair::GpuIndex,
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{mechanism, plan, supervisor},
+    probe::{mechanism, plan, resident, supervisor},
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -238,13 +238,13 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
 
 /// The mechanisms that make up the rungs in this version.
 fn ladder() -> Vec<Step> {
-    let roster = mechanism::ROSTER.iter();
-    roster
-        .map(|m| Step {
-            mechanism: m.id().to_string(),
-            rung: m.rung(),
-        })
-        .collect()
+    let moves = mechanism::ROSTER.iter().map(|m| (m.id(), m.rung()));
+    let exchanges = resident::ROSTER.iter().map(|e| (e.id, Rung::Resident));
+    let step = |(id, rung): (&str, Rung)| Step {
+        mechanism: id.to_string(),
+        rung,
+    };
+    moves.chain(exchanges).map(step).collect()
 }
 
 /// The stronger of two marks: nothing clears one.

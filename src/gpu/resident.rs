@@ -11,6 +11,7 @@ use crate::{
     ffi::driver::{Argument, FunctionHandle, ModuleHandle},
     words::Key,
 };
+use serde::{Deserialize, Serialize};
 use std::{ffi::CString, sync::Arc, time::Duration};
 
 /// The committed PTX, compiled by the driver.
@@ -27,13 +28,20 @@ pub const REPORT_BYTES: u64 = 12 * 8;
 /// Slots of a channel in the evidence.
 pub const EVIDENCE_SLOTS: u64 = 3;
 
+/// What the peer writes to, seen from either side.
+#[derive(Debug, Clone, Copy)]
+pub struct Mailbox {
+    /// Two slots of every channel.
+    pub inbox: Region,
+    /// One flag every [`FLAG_STRIDE`] bytes.
+    pub flags: Region,
+}
+
 /// One side of an exchange, as its kernel sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
-    /// Two slots of every channel; the peer writes here.
-    pub inbox: Region,
-    /// One flag every [`FLAG_STRIDE`] bytes; the peer writes here.
-    pub flags: Region,
+    /// Where the peer writes.
+    pub mailbox: Mailbox,
     /// [`REPORT_BYTES`] a channel, its own.
     pub reports: Region,
     /// [`EVIDENCE_SLOTS`] slots a channel, its own.
@@ -43,7 +51,7 @@ pub struct End {
 /// What both sides of an exchange share.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// A word in host memory: not 0 ends the exchange. Whoever gives up sets it.
+    /// A word in host memory: not 0 ends the exchange. Whoever gives up sets it; sides in different processes have one each.
     pub stop: Region,
     /// Bytes of one channel in one round, whole units.
     pub slot: u64,
@@ -56,7 +64,8 @@ pub struct Terms {
 }
 
 /// How a channel ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// All rounds ran.
     Done,
@@ -67,7 +76,7 @@ pub enum Ended {
 }
 
 /// What one channel reports of what it received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// How it ended.
     pub ended: Ended,
@@ -112,21 +121,21 @@ impl Resident {
         })
     }
 
-    /// Queues one side. `own` lies in this context's memory, `peer` in the other's; `keys` are those of what arrives here
+    /// Queues one side. `own` lies in this context's memory, `peer` in the other's; the keys are those of what arrives here
     /// and of what is sent, with attempt 0: the kernel counts rounds in it.
     pub fn exchange(
         &self,
         stream: &Stream,
-        (own, peer): (&End, &End),
+        (own, peer): (&End, &Mailbox),
         (arriving, sent): (Key, Key),
         terms: &Terms,
     ) -> Result<(), KernelError> {
         let channels = u64::from(CHANNELS);
         let (inbox, flags) = (2 * channels * terms.slot, channels * FLAG_STRIDE);
         let needs = [
-            (own.inbox, inbox),
+            (own.mailbox.inbox, inbox),
             (peer.inbox, inbox),
-            (own.flags, flags),
+            (own.mailbox.flags, flags),
             (peer.flags, flags),
             (own.reports, channels * REPORT_BYTES),
             (own.evidence, EVIDENCE_SLOTS * channels * terms.slot),
@@ -138,9 +147,9 @@ impl Resident {
         aligned(&needs.map(|(region, _)| region))?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let arguments = [
-            pointer(own.inbox.address()),
+            pointer(own.mailbox.inbox.address()),
             pointer(peer.inbox.address()),
-            pointer(own.flags.address()),
+            pointer(own.mailbox.flags.address()),
             pointer(peer.flags.address()),
             pointer(own.reports.address()),
             pointer(own.evidence.address()),

@@ -396,14 +396,18 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         let exchanges = super::resident::ROSTER.iter();
         let waiting: Vec<Round> = exchanges
             .filter(|exchange| exchange.place == place && wanted(exchange.id))
-            .flat_map(|exchange| disjoint.iter().map(move |pairs| (exchange, pairs)))
-            .map(|(exchange, pairs)| {
+            .flat_map(|exchange| rounds(place).map(move |subjects| (exchange, subjects)))
+            .map(|(exchange, subjects)| {
                 let what = (exchange.id, Rung::Resident);
-                let case = |pair: &OrderedPair| {
-                    make.make(Subject::Pair(*pair), what, (0, size), attempts, false)
+                let case = |subject: &Subject| {
+                    let attempts = match subject {
+                        Subject::Pair(_) => attempts,
+                        Subject::Gpu(_) => resident::SLICED,
+                    };
+                    make.make(*subject, what, (0, size), attempts, false)
                 };
                 Round {
-                    cases: pairs.iter().map(case).collect(),
+                    cases: subjects.iter().map(case).collect(),
                 }
             })
             .collect();
@@ -584,7 +588,7 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
         words.push("rung 6 reduced: this version does not test it".to_string());
     } else {
         words.push(
-            "rungs 0 to 7 need a second GPU (what rung 4 shares was tried between two processes on this one)"
+            "rungs 0 to 7 need a second GPU (what rungs 4 and 5 do between processes was tried with two on this one)"
                 .to_string(),
         );
     }

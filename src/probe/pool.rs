@@ -6,13 +6,13 @@ use super::{
     mechanism::Place,
     plan::Plan,
     ranks::Ranks,
-    transfer,
+    resident, transfer,
     wire::{Answer, Open, Opened, Reply, Request},
 };
 use crate::{
     child::{Child, ReceiveError},
     model::{
-        case::Case,
+        case::{Case, Rung},
         pair::GpuIndex,
         pci::PciAddress,
         report::{BenchRow, Selftest},
@@ -284,7 +284,12 @@ impl<'a> Pool<'a> {
             .iter()
             .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
             .sum();
+        let waiting = cases.iter().filter(|case| case.rung == Rung::Resident);
+        let waiting = waiting
+            .map(|case| resident::whole(case) * self.factor)
+            .max();
         longest * 3
+            + waiting.unwrap_or_default()
             + Duration::from_secs_f64(work * f64::from(self.factor))
             + Duration::from_secs(5) * self.factor
     }

@@ -1,5 +1,8 @@
 //! A rank: one process with one GPU, as serving engines run them. It exports memory, opens that of others, and does its part
-//! of each attempt when the parent says so. It never waits for another rank: every step is its own GPU's work alone.
+//! of each attempt when the parent says so. It never waits for another rank: every step is its own GPU's work alone. A kernel
+//! of an exchange does, by its own clock.
+
+mod resident;
 
 use super::{
     examine::{self, Found, Keys, Target},
@@ -192,6 +195,9 @@ impl Rank {
 
     /// `None`: queued on the seat's stream.
     fn begin(&mut self, job: &Job) -> Result<Option<Done>, Stop> {
+        if super::resident::by_id(&job.case.mechanism).is_some() {
+            return self.exchange(job).map(Some);
+        }
         let Part {
             mechanism,
             keys,
@@ -272,6 +278,10 @@ impl Rank {
             Task::Close => {
                 self.opened.remove(&case.id);
                 Some(Done::Done)
+            }
+            // Of exchanges alone.
+            Task::Reset | Task::Start | Task::Await | Task::Judge => {
+                return Err(SeatError::Layout.into());
             }
         })
     }

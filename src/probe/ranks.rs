@@ -2,6 +2,8 @@
 //! their steps, attempt by attempt, and relays file descriptors. All ranks of a step work side by side, and none ever waits
 //! for another: whoever misses a deadline is seen from here.
 
+mod resident;
+
 use super::{
     mechanism::{self, Mechanism, Memory, Side},
     plan::IPC_BLOCK,
@@ -12,7 +14,7 @@ use crate::{
     child::{Child, ReceiveError},
     ffi::socket::Line,
     model::{
-        case::{Case, Corruption, Outcome, Subject},
+        case::{Case, Corruption, Outcome, Rung, Subject},
         measurement::Measurement,
         pair::GpuIndex,
     },
@@ -152,8 +154,8 @@ impl Ranks {
             layout: Layout {
                 span: pool.plan.rank_span.next_multiple_of(IPC_BLOCK),
                 guard: IPC_BLOCK / 2,
-                // No bounces here.
-                pinned: 4096,
+                // No bounces here: a stop word, and where an exchange's flags and reports are made.
+                pinned: 4 * 4096,
             },
             guard: pool.plan.layout.guard,
         });
@@ -173,7 +175,15 @@ impl Ranks {
         look: Look,
         deadline: Instant,
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
-        let mut answers = BTreeMap::new();
+        let (exchanges, cases): (Vec<&Case>, Vec<&Case>) =
+            cases.iter().partition(|case| case.rung == Rung::Resident);
+        let (mut answers, lost) = match exchanges.is_empty() {
+            true => (BTreeMap::new(), None),
+            false => resident::run(self, &exchanges, look.pass, deadline),
+        };
+        if lost.is_some() {
+            return (answers, lost);
+        }
         let mut lanes = Vec::new();
         for case in cases {
             match Lane::open(self, case) {
@@ -563,46 +573,93 @@ impl Errand<'_> {
 
     /// Puts jobs to their ranks, all at once, and brings the results in the order of the jobs. An error says which rank is lost.
     fn step(&mut self, lanes: &[Lane], put: Vec<Put>) -> Result<Vec<(usize, Done)>, String> {
-        let mut batches: BTreeMap<usize, (Vec<usize>, Vec<Job>)> = BTreeMap::new();
-        let mut results: Vec<Option<(usize, Done)>> = put.iter().map(|_| None).collect();
-        for (order, (at, rank, task)) in put.into_iter().enumerate() {
+        let mut lane_of = Vec::new();
+        let mut jobs = Vec::new();
+        for (at, rank, task) in put {
             let Some(lane) = lanes.get(at) else { continue };
+            lane_of.push(at);
+            jobs.push((
+                rank,
+                Job {
+                    case: lane.case.clone(),
+                    attempt: lane.number,
+                    pass: self.look.pass,
+                    task,
+                },
+            ));
+        }
+        let done = self.ranks.put(jobs, self.deadline);
+        let done = done.map_err(|lost| lost.why)?;
+        Ok(lane_of.into_iter().zip(done).collect())
+    }
+}
+
+/// A rank that no longer answers as it should.
+struct Lost {
+    /// Its place in the list.
+    rank: usize,
+    /// How it ended, or what it answered.
+    why: String,
+    /// Whether its process ended.
+    died: bool,
+}
+
+impl Lost {
+    fn of(rank: usize, error: &ReceiveError) -> Lost {
+        let why = match error {
+            ReceiveError::Ended(how) => how.clone(),
+            other => other.to_string(),
+        };
+        Lost {
+            rank,
+            died: matches!(error, ReceiveError::Ended(_)),
+            why,
+        }
+    }
+
+    fn confused(rank: usize, why: String) -> Lost {
+        Lost {
+            rank,
+            why,
+            died: false,
+        }
+    }
+}
+
+impl Ranks {
+    /// Puts jobs to their ranks, all at once, and brings the results in the order of the jobs.
+    fn put(&mut self, jobs: Vec<(usize, Job)>, deadline: Instant) -> Result<Vec<Done>, Lost> {
+        let mut batches: BTreeMap<usize, (Vec<usize>, Vec<Job>)> = BTreeMap::new();
+        // Until the answers are there.
+        let mut results: Vec<Done> = jobs.iter().map(|_| Done::Done).collect();
+        for (order, (rank, job)) in jobs.into_iter().enumerate() {
             let (orders, jobs) = batches.entry(rank).or_default();
             orders.push(order);
-            jobs.push(Job {
-                case: lane.case.clone(),
-                attempt: lane.number,
-                pass: self.look.pass,
-                task,
-            });
-            if let Some(slot) = results.get_mut(order) {
-                // Until the answer is there.
-                *slot = Some((at, Done::Done));
-            }
+            jobs.push(job);
         }
         for (rank, (_, jobs)) in &mut batches {
-            if let Some(member) = self.ranks.members.get_mut(*rank) {
+            if let Some(member) = self.members.get_mut(*rank) {
                 let sent = member.child.send(&RankRequest::Step(std::mem::take(jobs)));
-                sent.map_err(|error| how(&error))?;
+                sent.map_err(|error| Lost::of(*rank, &error))?;
             }
         }
         for (rank, (orders, _)) in batches {
-            let Some(member) = self.ranks.members.get_mut(rank) else {
+            let Some(member) = self.members.get_mut(rank) else {
                 continue;
             };
-            let reply = member.child.receive::<RankReply>(self.deadline);
-            let done = match reply.map_err(|error| how(&error))? {
+            let reply = member.child.receive::<RankReply>(deadline);
+            let done = match reply.map_err(|error| Lost::of(rank, &error))? {
                 RankReply::Done(done) if done.len() == orders.len() => done,
-                RankReply::Failed(why) => return Err(why),
-                other => return Err(out_of_turn(&other)),
+                RankReply::Failed(why) => return Err(Lost::confused(rank, why)),
+                other => return Err(Lost::confused(rank, out_of_turn(&other))),
             };
             for (order, done) in orders.into_iter().zip(done) {
-                if let Some(Some((_, slot))) = results.get_mut(order) {
+                if let Some(slot) = results.get_mut(order) {
                     *slot = done;
                 }
             }
         }
-        Ok(results.into_iter().flatten().collect())
+        Ok(results)
     }
 }
 
@@ -636,11 +693,4 @@ fn unexpected(lane: &mut Lane, done: Done) {
             reason: "a rank answered another question than it was asked".to_string(),
         },
     });
-}
-
-fn how(error: &ReceiveError) -> String {
-    match error {
-        ReceiveError::Ended(how) => how.clone(),
-        other => other.to_string(),
-    }
 }

@@ -3,7 +3,8 @@
 //! outcomes, told for each direction by the kernel that owns the memory.
 //!
 //! Everything is allocated, loaded and launched once before the first kernel waits; until both have ended, this process
-//! calls nothing but queries of their streams.
+//! calls nothing but queries of their streams. Here are both sides in one process, and what a side of an exchange between
+//! processes shares with them: `rank` has that side, `ranks` leads the two.
 
 use super::{
     examine::{self, Keys, Target},
@@ -18,16 +19,17 @@ use crate::{
         DeviceMemory, PinnedMemory, Stream, WaitError,
         memory::Region,
         resident::{
-            CHANNELS, EVIDENCE_SLOTS, End, Ended, FLAG_STRIDE, REPORT_BYTES, Report, Terms,
-            fresh_report, read_report,
+            CHANNELS, EVIDENCE_SLOTS, End, Ended, FLAG_STRIDE, Mailbox, REPORT_BYTES, Report,
+            Terms, fresh_report, read_report,
         },
     },
     model::{
-        case::{Case, Corruption, Outcome, PeerAccess, WrongKind},
+        case::{Case, Corruption, Outcome, PeerAccess, Subject, WrongKind},
         pair::OrderedPair,
     },
     words::{self, Key, Role, UNIT},
 };
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// A way of exchanging.
@@ -41,26 +43,41 @@ pub struct Exchange {
 }
 
 /// All of them. Their numbers inside words follow those of pair mechanisms and of tests of one GPU.
-pub const ROSTER: [Exchange; 1] = [Exchange {
-    id: "resident",
-    title: "resident kernels exchange payload and flag, both ways, many rounds",
-    place: Place::On,
-}];
+pub const ROSTER: [Exchange; 2] = [
+    Exchange {
+        id: "resident",
+        title: "resident kernels exchange payload and flag, both ways, many rounds",
+        place: Place::On,
+    },
+    Exchange {
+        id: "ipc-resident",
+        title: "the same between two processes, over memory opened by CUDA IPC handle",
+        place: Place::Ranks,
+    },
+];
 
 /// Numbers inside words from here on.
 const FIRST_NUMBER: u8 = 48;
 /// Numbers of the two directions of an exchange on one GPU.
 const SAME_GPU: [u8; 2] = [56, 57];
+/// The same between two processes on it: what the first receives, what the second does.
+pub(super) const BETWEEN_PROCESSES: [u8; 2] = [58, 59];
 
 /// How long a kernel waits for a flag by its own clock. A flag takes microseconds; a fabric that stalls for a second is
 /// one that programs with deadlines of their own give up on.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How long a payload that was wrong at its flag may take to become right.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The same between processes, whose kernels start when each was told to; and between two on one GPU, of which one waits
+/// while the other has its slice of time.
+const APART: Duration = Duration::from_secs(2);
+const SLICED: Duration = Duration::from_secs(10);
 /// Wall time of a round on a slow link, far above what any link needs.
 const ROUND: Duration = Duration::from_millis(2);
+/// The same where both sides share a GPU by slices of time.
+const SLICED_ROUND: Duration = Duration::from_millis(200);
 /// What a stream may take to end once it was told to stop.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// Flags count through zero in the middle of an exchange: a comparison that is not signed would hang there.
 fn epoch(rounds: u32) -> u32 {
     0u32.wrapping_sub(rounds / 2)
@@ -73,8 +90,24 @@ pub fn by_id(id: &str) -> Option<&'static Exchange> {
     ROSTER.iter().find(|exchange| exchange.id == id)
 }
 
+/// How long a kernel of this case waits for a flag, by its own clock.
+pub(super) fn patience_for_flags(case: &Case) -> Duration {
+    match (by_id(&case.mechanism), case.subject) {
+        (Some(exchange), Subject::Pair(_)) if exchange.place == Place::Ranks => APART,
+        (Some(exchange), Subject::Gpu(_)) if exchange.place == Place::Ranks => SLICED,
+        _ => LIMIT,
+    }
+}
+
+/// Wall time after which an exchange that has not ended by itself is told to stop, on real hardware.
+pub(super) fn whole(case: &Case) -> Duration {
+    let limit = patience_for_flags(case);
+    let round = if limit == SLICED { SLICED_ROUND } else { ROUND };
+    2 * limit + round * case.attempts + GRACE
+}
+
 /// Its number inside words.
-fn number(id: &str) -> u8 {
+pub(super) fn number(id: &str) -> u8 {
     let at = ROSTER.iter().position(|exchange| exchange.id == id);
     at.map_or(63, |at| FIRST_NUMBER + at as u8)
 }
@@ -86,20 +119,38 @@ pub(super) fn of_number(number: u8) -> Option<&'static str> {
 }
 
 /// Who executes a direction, for records.
-pub fn executor(pair: OrderedPair) -> String {
-    format!(
-        "multiprocessors of GPU{}; those of GPU{} wait and judge",
-        pair.source, pair.destination
-    )
+pub fn executor(subject: Subject) -> String {
+    match subject {
+        Subject::Pair(pair) => format!(
+            "multiprocessors of GPU{}; those of GPU{} wait and judge",
+            pair.source, pair.destination
+        ),
+        Subject::Gpu(gpu) => format!("multiprocessors of GPU{gpu}, between two processes on it"),
+    }
 }
 
 /// Bytes that a side's buffer holds for slots of `slot` bytes.
-fn inbox_bytes(slot: u64) -> u64 {
+pub(super) fn inbox_bytes(slot: u64) -> u64 {
     2 * u64::from(CHANNELS) * slot
 }
 
+/// Where the peer writes in the buffer `room` of a side, with guard bands of `guard` bytes; `None` when it is too small.
+pub(super) fn mailbox(room: Region, guard: u64, slot: u64) -> Option<(Target, Mailbox)> {
+    let inbox = inbox_bytes(slot);
+    let target = Target::of(room, guard, 0, inbox)?;
+    let flags = room.part(2 * guard + inbox, PAGE)?;
+    let mailbox = Mailbox {
+        inbox: target.to,
+        flags: flags.part(0, u64::from(CHANNELS) * FLAG_STRIDE)?,
+    };
+    Some((target, mailbox))
+}
+
+/// The other side, as one of them knows it: where it receives, and the key of what arrives there.
+pub(super) type Peer = (Mailbox, Key);
+
 /// One side: a kernel, and the memory that it owns.
-struct Side<'a> {
+pub(super) struct Side<'a> {
     seat: &'a Seat,
     stream: &'a Stream,
     target: Target,
@@ -111,33 +162,35 @@ struct Side<'a> {
 }
 
 /// How a side's kernel ended.
-enum State {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// By itself or when it was told to, with the report of each channel.
     Ended(Vec<Report>),
+    /// Not within this time, though it was told to stop.
     Hung(Duration),
+    /// In an error, or it was not begun.
     Failed(Outcome),
 }
 
 impl<'a> Side<'a> {
     /// In the buffers of a seat, what the peer writes all in one of them; `None` when they are too small.
-    fn of(seat: &'a Seat, keys: Keys, slot: u64) -> Option<Side<'a>> {
+    pub(super) fn of(seat: &'a Seat, guard: u64, keys: Keys, slot: u64) -> Option<Side<'a>> {
         let (room, own) = (seat.destination.region(), seat.scratch.region());
-        let (guard, inbox) = (seat.guard(), inbox_bytes(slot));
-        let target = Target::of(room, guard, 0, inbox)?;
-        let flags = room.part(2 * guard + inbox, PAGE)?;
-        Side::with(seat, &seat.stream, (target, flags, own), keys, (slot, 0))
+        let place = mailbox(room, guard, slot)?;
+        Side::with(seat, &seat.stream, (place, own), keys, (slot, 0))
     }
 
     fn with(
         seat: &'a Seat,
         stream: &'a Stream,
-        (target, flags, own): (Target, Region, Region),
+        ((target, mailbox), own): ((Target, Mailbox), Region),
         keys: Keys,
         (slot, nth): (u64, u64),
     ) -> Option<Side<'a>> {
         let channels = u64::from(CHANNELS);
         let end = End {
-            inbox: target.to,
-            flags: flags.part(0, channels * FLAG_STRIDE)?,
+            mailbox,
             reports: own.part(0, channels * REPORT_BYTES)?,
             evidence: own.part(PAGE, EVIDENCE_SLOTS * channels * slot)?,
         };
@@ -151,8 +204,18 @@ impl<'a> Side<'a> {
         })
     }
 
+    /// What the other side has to know of this one.
+    fn as_peer(&self) -> Peer {
+        (self.end.mailbox, self.keys.payload)
+    }
+
     /// Launches the kernel once for nothing, then poisons the inbox and sets flags and reports to their start.
-    fn prepare(&self, peer: &Side, terms: &Terms, limit: Duration) -> Result<(), SeatError> {
+    pub(super) fn prepare(
+        &self,
+        peer: Peer,
+        terms: &Terms,
+        limit: Duration,
+    ) -> Result<(), SeatError> {
         let nothing = Terms {
             rounds: 0,
             ..*terms
@@ -169,13 +232,13 @@ impl<'a> Side<'a> {
         seat.fill(target.before, 0, self.keys.guard, limit)?;
         seat.fill(target.after, 1 << 32, self.keys.guard, limit)?;
         let start = epoch(terms.rounds);
-        let mut flags = vec![0; self.end.flags.bytes() as usize];
+        let mut flags = vec![0; self.end.mailbox.flags.bytes() as usize];
         for flag in flags.chunks_mut(FLAG_STRIDE as usize) {
             if let Some(word) = flag.first_chunk_mut::<4>() {
                 *word = start.to_le_bytes();
             }
         }
-        self.put(self.image, self.end.flags, &flags)?;
+        self.put(self.image, self.end.mailbox.flags, &flags)?;
         let reports = fresh_report(start).repeat(CHANNELS as usize);
         self.put(self.image + PAGE as usize, self.end.reports, &reports)?;
         Ok(self.seat.stream.wait(limit)?)
@@ -196,17 +259,18 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn launch(&self, peer: &Side, terms: &Terms) -> Result<(), SeatError> {
+    pub(super) fn launch(&self, peer: Peer, terms: &Terms) -> Result<(), SeatError> {
         let kernel = self
             .seat
             .resident()
             .map_err(|why| SeatError::Start(StartError::CannotRun(why.reason.clone())))?;
-        let keys = (self.keys.payload, peer.keys.payload);
-        let queued = kernel.exchange(self.stream, (&self.end, &peer.end), keys, terms);
+        let (mailbox, sent) = peer;
+        let keys = (self.keys.payload, sent);
+        let queued = kernel.exchange(self.stream, (&self.end, &mailbox), keys, terms);
         queued.map_err(|error| SeatError::Start(error.into()))
     }
 
-    fn reports(&self, rounds: u32, limit: Duration) -> Result<Vec<Report>, SeatError> {
+    pub(super) fn reports(&self, rounds: u32, limit: Duration) -> Result<Vec<Report>, SeatError> {
         let bytes = self.end.reports.bytes();
         let seen = self.seat.read_back(self.end.reports, bytes, limit)?;
         seen.chunks(REPORT_BYTES as usize)
@@ -215,7 +279,7 @@ impl<'a> Side<'a> {
     }
 
     /// What is wrong with what arrived here, if anything.
-    fn corruption(
+    pub(super) fn corruption(
         &self,
         reports: &[Report],
         terms: &Terms,
@@ -367,15 +431,8 @@ struct Meeting<'a> {
 
 impl<'a> Meeting<'a> {
     fn new(setting: &Setting, sides: [Side<'a>; 2], case: &Case) -> Option<Meeting<'a>> {
-        let stop = sides[0].seat.pinned.region().part(0, 4)?;
         Some(Meeting {
-            terms: Terms {
-                stop,
-                slot: slot(case),
-                rounds: case.attempts,
-                limit: LIMIT,
-                patience: PATIENCE,
-            },
+            terms: terms(sides[0].seat, case)?,
             limit: super::transfer::limit(inbox_bytes(slot(case)), setting.factor),
             launched: Ok(()),
             ends: None,
@@ -393,8 +450,8 @@ impl<'a> Meeting<'a> {
         self.stop().store_u32(0, 0);
         let [a, b] = &self.sides;
         self.launched = a
-            .prepare(b, &self.terms, self.limit)
-            .and_then(|()| b.prepare(a, &self.terms, self.limit));
+            .prepare(b.as_peer(), &self.terms, self.limit)
+            .and_then(|()| b.prepare(a.as_peer(), &self.terms, self.limit));
     }
 
     fn launch(&mut self) {
@@ -403,17 +460,16 @@ impl<'a> Meeting<'a> {
         }
         let [a, b] = &self.sides;
         self.launched = a
-            .launch(b, &self.terms)
-            .and_then(|()| b.launch(a, &self.terms));
+            .launch(b.as_peer(), &self.terms)
+            .and_then(|()| b.launch(a.as_peer(), &self.terms));
         if self.launched.is_err() {
             self.stop().store_u32(0, 1);
         }
     }
 
     /// Waits until both kernels have ended.
-    fn finish(&mut self, started: Instant, factor: u32) {
-        let whole = 2 * LIMIT + ROUND * self.terms.rounds + GRACE;
-        self.ends = Some(self.await_both(started + whole * factor, factor));
+    fn finish(&mut self, deadline: Instant, factor: u32) {
+        self.ends = Some(self.await_both(deadline, factor));
     }
 
     /// Reads what the kernels report. Not while any kernel waits.
@@ -472,36 +528,71 @@ impl<'a> Meeting<'a> {
         ) else {
             return (not_run("the exchange was not begun"), 0, false);
         };
-        let retire = [owner, sender]
-            .iter()
-            .any(|s| !matches!(s, State::Ended(_)));
-        let seen = match owner {
-            State::Ended(reports) => match side.corruption(reports, &self.terms, self.limit) {
-                // Corruption seen once outranks whatever else happened.
-                Ok(Some(found)) => {
-                    return (Outcome::Corrupt(Box::new(found)), judged(reports), retire);
-                }
-                Ok(None) => Ok(reports),
-                Err(error) => Err(failure(error)),
-            },
-            State::Hung(_) => Err(not_run(
-                "the kernel that judges this direction did not end, so nothing that it saw can be read",
-            )),
-            State::Failed(_) => Err(not_run("the kernel that judges this direction failed")),
+        let found = match owner {
+            State::Ended(reports) => side
+                .corruption(reports, &self.terms, self.limit)
+                .map_err(failure),
+            State::Hung(_) | State::Failed(_) => Ok(None),
         };
-        let outcome = match (sender, seen) {
-            // The sender's own stores hang or fault.
-            (State::Hung(after), _) => Outcome::TimedOut {
-                after_ms: after.as_millis() as u64,
-            },
-            (State::Failed(outcome), _) => outcome.clone(),
-            (State::Ended(_), Err(outcome)) => outcome,
-            (State::Ended(sent), Ok(seen)) => {
-                return (ending(sent, seen, self.terms.rounds), judged(seen), retire);
-            }
-        };
-        (outcome, 0, retire)
+        conclude((sender, owner), found, self.terms.rounds)
     }
+}
+
+/// What a direction comes to by how its two sides ended and what its owner found wrong: the outcome, the rounds judged, and
+/// whether the processes that carried it are done for.
+pub(super) fn conclude(
+    (sender, owner): (&State, &State),
+    found: Result<Option<Corruption>, Outcome>,
+    rounds: u32,
+) -> (Outcome, u32, bool) {
+    let retire = [owner, sender]
+        .iter()
+        .any(|s| !matches!(s, State::Ended(_)));
+    let seen = match owner {
+        State::Ended(reports) => match found {
+            // Corruption seen once outranks whatever else happened.
+            Ok(Some(found)) => {
+                return (Outcome::Corrupt(Box::new(found)), judged(reports), retire);
+            }
+            Ok(None) => Ok(reports),
+            Err(outcome) => Err(outcome),
+        },
+        State::Hung(_) => Err(not_run(
+            "the kernel that judges this direction did not end, so nothing that it saw can be read",
+        )),
+        State::Failed(_) => Err(not_run("the kernel that judges this direction failed")),
+    };
+    let outcome = match (sender, seen) {
+        // The sender's own stores hang or fault.
+        (State::Hung(after), _) => Outcome::TimedOut {
+            after_ms: after.as_millis() as u64,
+        },
+        (State::Failed(outcome), _) => outcome.clone(),
+        (State::Ended(_), Err(outcome)) => outcome,
+        (State::Ended(sent), Ok(seen)) => {
+            return (ending(sent, seen, rounds), judged(seen), retire);
+        }
+    };
+    (outcome, 0, retire)
+}
+
+/// Of both directions of an exchange on one GPU, the worse one.
+pub(super) fn worse(a: (Outcome, u32, bool), b: (Outcome, u32, bool)) -> (Outcome, u32, bool) {
+    match (a.0.is_failure(), b.0.is_intact()) {
+        (false, false) => b,
+        _ => a,
+    }
+}
+
+/// The terms of a case for a side on `seat`, in whose pinned memory the stop word lies.
+pub(super) fn terms(seat: &Seat, case: &Case) -> Option<Terms> {
+    Some(Terms {
+        stop: seat.pinned.region().part(0, 4)?,
+        slot: slot(case),
+        rounds: case.attempts,
+        limit: patience_for_flags(case),
+        patience: PATIENCE,
+    })
 }
 
 /// What it means that payloads were right as far as they came. Of two sides that wait for each other, the one that lacks
@@ -532,17 +623,17 @@ fn ending(sent: &[Report], seen: &[Report], rounds: u32) -> Outcome {
 }
 
 /// Bytes of one channel in a round.
-fn slot(case: &Case) -> u64 {
+pub(super) fn slot(case: &Case) -> u64 {
     case.bytes / u64::from(CHANNELS)
 }
 
-fn not_run(reason: &str) -> Outcome {
+pub(super) fn not_run(reason: &str) -> Outcome {
     Outcome::NotRun {
         reason: reason.to_string(),
     }
 }
 
-fn failure(error: SeatError) -> Outcome {
+pub(super) fn failure(error: SeatError) -> Outcome {
     match error {
         SeatError::Wait(WaitError::TimedOut(_)) => {
             not_run("its GPUs did not answer before or after the exchange")
@@ -558,9 +649,9 @@ fn failure(error: SeatError) -> Outcome {
     }
 }
 
-fn keys(setting: &Setting, source: u32, destination: u32, mechanism: u8) -> Keys {
+pub(super) fn keys(run: u32, source: u32, destination: u32, mechanism: u8) -> Keys {
     let key = |role| Key {
-        run: setting.run,
+        run,
         source: source as u8,
         destination: destination as u8,
         mechanism,
@@ -597,10 +688,12 @@ pub fn run(setting: &Setting, cases: &[&Case], mut emit: impl FnMut(Answer)) {
         .collect();
     live.iter_mut().for_each(|meeting| meeting.prepare());
     let launched = Instant::now();
+    let longest = cases.iter().map(|case| whole(case)).max();
+    let deadline = launched + longest.unwrap_or_default() * setting.factor;
     live.iter_mut().for_each(|meeting| meeting.launch());
     // Nothing is read back before all have ended: a copy may wait for a resident kernel of another pair.
     live.iter_mut()
-        .for_each(|meeting| meeting.finish(launched, setting.factor));
+        .for_each(|meeting| meeting.finish(deadline, setting.factor));
     live.iter_mut().for_each(|meeting| meeting.read(launched));
     for (pair, meeting, cases) in meetings {
         for case in cases {
@@ -615,7 +708,7 @@ pub fn run(setting: &Setting, cases: &[&Case], mut emit: impl FnMut(Answer)) {
                     true => PeerAccess::Both,
                     false => PeerAccess::Off,
                 },
-                executor: case.subject.pair().map(executor).unwrap_or_default(),
+                executor: executor(case.subject),
                 attempts_ran: ran,
                 rate: None,
                 took_ms: started.elapsed().as_secs_f64() * 1e3,
@@ -641,18 +734,18 @@ fn arrange<'a>(
     }
     let number = number(&case.mechanism);
     let (there, here) = (pair.source.0, pair.destination.0);
-    let sides = Side::of(source, keys(setting, here, there, number), slot(case)).zip(Side::of(
-        destination,
-        keys(setting, there, here, number),
-        slot(case),
-    ));
+    let side = |seat: &'a Seat, from, to| {
+        let keys = keys(setting.run, from, to, number);
+        Side::of(seat, seat.guard(), keys, slot(case))
+    };
+    let sides = side(source, here, there).zip(side(destination, there, here));
     sides
         .and_then(|(a, b)| Meeting::new(setting, [a, b], case))
         .ok_or_else(|| not_run("the case does not fit the worker's buffers"))
 }
 
 /// Whether `sides` resident kernels fit the GPU of `seat` at once.
-fn room(seat: &Seat, sides: u32) -> Result<(), Outcome> {
+pub(super) fn room(seat: &Seat, sides: u32) -> Result<(), Outcome> {
     let kernel = seat.resident().map_err(|why| why.outcome())?;
     match kernel.fits(sides) {
         Ok(true) => Ok(()),
@@ -681,18 +774,13 @@ pub fn same_gpu(setting: &Setting, seat: &Seat, case: &Case) -> (Outcome, u32, b
     };
     let all = arena.region();
     let second = || {
-        let target = Target {
-            to: all.part(guard, inbox)?,
-            first: 0,
-            before: all.part(0, guard)?,
-            after: all.part(guard + inbox, guard)?,
-        };
-        let flags = all.part(2 * guard + inbox, PAGE)?;
+        let place = mailbox(all, guard, slot)?;
         let own = all.part(2 * guard + inbox + PAGE, PAGE + evidence)?;
-        let keys = keys(setting, seat.gpu, seat.gpu, SAME_GPU[1]);
-        Side::with(seat, &stream, (target, flags, own), keys, (slot, 1))
+        let keys = keys(setting.run, seat.gpu, seat.gpu, SAME_GPU[1]);
+        Side::with(seat, &stream, (place, own), keys, (slot, 1))
     };
-    let first = Side::of(seat, keys(setting, seat.gpu, seat.gpu, SAME_GPU[0]), slot);
+    let keys = keys(setting.run, seat.gpu, seat.gpu, SAME_GPU[0]);
+    let first = Side::of(seat, guard, keys, slot);
     let meeting = first
         .zip(second())
         .and_then(|(a, b)| Meeting::new(setting, [a, b], case));
@@ -706,13 +794,9 @@ pub fn same_gpu(setting: &Setting, seat: &Seat, case: &Case) -> (Outcome, u32, b
     meeting.prepare();
     let launched = Instant::now();
     meeting.launch();
-    meeting.finish(launched, setting.factor);
+    meeting.finish(launched + whole(case) * setting.factor, setting.factor);
     meeting.read(launched);
-    let [a, b] = [meeting.outcome(0), meeting.outcome(1)];
-    match (a.0.is_failure(), b.0.is_intact()) {
-        (false, false) => b,
-        _ => a,
-    }
+    worse(meeting.outcome(0), meeting.outcome(1))
 }
 
 #[cfg(test)]

@@ -82,7 +82,16 @@ impl Supervisor<'_, '_> {
         alone_already: bool,
     ) {
         let mut finished: Vec<(Case, Option<Answer>, Answer)> = Vec::new();
+        let killed = ended.is_some_and(|how| how.starts_with("signal 9 "));
         for (case, shared) in suspects {
+            // Neither driver nor kernel send this for what a GPU did: a process killed by it has answered nothing.
+            let shared = shared.filter(|answer| {
+                let nothing = matches!(
+                    answer.outcome,
+                    Outcome::Died { .. } | Outcome::NotRun { .. }
+                );
+                !(killed && nothing)
+            });
             let confirmed = case
                 .subject
                 .pair()
@@ -200,9 +209,8 @@ impl Supervisor<'_, '_> {
                         );
                         is_alone = false;
                     }
-                    // Neither driver nor kernel send this for what a GPU did: the operator or a memory limit has. What ran again
-                    // alone is whole.
-                    None if ended.is_some_and(|how| how.starts_with("signal 9 ")) => {
+                    // The operator or a memory limit has killed it. What ran again alone is whole.
+                    None if killed => {
                         alone.notes.push(
                             "run alone, after its worker was killed from outside (SIGKILL)"
                                 .to_string(),

@@ -1,6 +1,6 @@
 //! Messages between the supervisor and its workers: one JSON document a line.
 
-use super::examine::Views;
+use super::{examine::Views, resident::State};
 use crate::model::{
     case::{Case, Corruption, Outcome, PeerAccess},
     finding::Severity,
@@ -241,6 +241,15 @@ pub enum Task {
     Conclude(Views),
     /// Close what was opened. `Done`.
     Close,
+    /// Of an exchange, once both sides have opened the other's memory: launch the kernel once for nothing, poison the inbox
+    /// and set flags and reports to their start. `Done`.
+    Reset,
+    /// Launch the kernel that waits for the other side, and come back at once. `Done`.
+    Start,
+    /// Wait until it has ended. `Exchanged`.
+    Await,
+    /// Judge what arrived here. `Right` or `Concluded`.
+    Judge,
 }
 
 /// Memory that another rank can open.
@@ -287,6 +296,8 @@ pub enum Done {
     Measured(Measurement),
     /// The evidence.
     Concluded(Box<Corruption>),
+    /// How this side of an exchange ended.
+    Exchanged(State),
     /// The case ends with this.
     Failed(Outcome),
 }

@@ -222,6 +222,7 @@ fn one_gpu_is_proven_alone_and_between_two_processes() {
         "host-write",
         "ipc-ce-pull",
         "ipc-ce-push",
+        "ipc-resident",
         "ipc-sm-load",
         "ipc-sm-store",
         "memory",

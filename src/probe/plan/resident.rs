@@ -13,6 +13,9 @@ pub(super) fn rounds(budget: Budget) -> u32 {
     }
 }
 
+/// Rounds between two processes on one GPU: each takes a slice of the GPU's time from both.
+pub(super) const SLICED: u32 = 8;
+
 /// Bytes of one round and direction: what an engine's all-reduce sends for a few tokens, on a GPU with `memory` bytes free.
 pub(super) fn bytes(memory: u64) -> u64 {
     let slot = (memory >> 15).clamp(PAGE / 4, 16 * PAGE) / 16 * 16;
