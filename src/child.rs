@@ -88,6 +88,7 @@ impl Child {
         environment: &[(String, Option<String>)],
         line: Option<&Line>,
     ) -> Result<Child, SpawnError> {
+        process::ignore_sigpipe();
         let binary = std::env::current_exe().map_err(|error| SpawnError {
             what: "find this binary",
             error,

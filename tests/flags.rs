@@ -55,26 +55,24 @@ fn wrongs(name: &str, instructions: &[String]) -> Vec<String> {
         let narrow = ["u32", "s32", "b32"].iter().any(|width| has(width));
         match parts[0] {
             "fence" | "membar" => fenced = has("sys"),
-            "st" if has("release") => {
-                if !has("sys") {
-                    found.push(format!(
-                        "{name}: {instruction}: a release of less than system scope"
-                    ));
-                }
+            "st" if has("release") && !has("sys") => {
+                found.push(format!(
+                    "{name}: {instruction}: a release of less than system scope"
+                ));
             }
+            "st" if has("release") => {}
             "st" if has("global") || has("volatile") || has("relaxed") => {
                 if waits && narrow && !fenced {
                     found.push(format!("{name}: {instruction}: a flag without release"));
                 }
                 fenced = false;
             }
-            "ld" if has("acquire") => {
-                if !has("sys") {
-                    found.push(format!(
-                        "{name}: {instruction}: an acquire of less than system scope"
-                    ));
-                }
+            "ld" if has("acquire") && !has("sys") => {
+                found.push(format!(
+                    "{name}: {instruction}: an acquire of less than system scope"
+                ));
             }
+            "ld" if has("acquire") => {}
             "ld" if has("global") && waits && narrow => {
                 found.push(format!("{name}: {instruction}: a flag without acquire"));
             }

@@ -1,10 +1,5 @@
 //! Standard output and standard error: the result goes to the one, everything else to the other; progress only to a
 //! terminal.
-#![expect(
-    clippy::print_stderr,
-    reason = "the one place that writes to standard error"
-)]
-
 use super::exit::Stop;
 use crate::{ffi::process, render};
 use std::io::{IsTerminal, Write};
@@ -58,7 +53,7 @@ impl Console {
                 .chars()
                 .take(self.options.width.saturating_sub(1))
                 .collect();
-            eprint!("\r\x1b[K{shown}");
+            tell(&format!("\r\x1b[K{shown}"));
             let _ = std::io::stderr().flush();
             self.open_line.set(true);
         }
@@ -67,23 +62,30 @@ impl Console {
     /// Clears the progress line.
     pub(super) fn quiet(&self) {
         if self.open_line.replace(false) {
-            eprint!("\r\x1b[K");
+            tell("\r\x1b[K");
         }
     }
 }
 
 /// A message on standard error.
 pub(super) fn complain(message: &str) {
-    eprintln!("peerproof: {}", render::clean(message));
+    tell(&format!("peerproof: {}\n", render::clean(message)));
+}
+
+/// Writes to standard error. Nobody may read it any more; that must not end a run.
+fn tell(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// A note on standard error that is no error.
 pub(super) fn note(message: &str) {
-    eprintln!("{}", render::clean(message));
+    tell(&format!("{}\n", render::clean(message)));
 }
 
 /// Writes a result to standard output; exit code 0.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<u8, Stop> {
+    // Workers have answered by now: from here on a reader that goes away ends this program, as with any filter.
+    process::default_sigpipe();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     write(&mut out)
         .and_then(|()| out.flush())

@@ -65,7 +65,7 @@ enum Command {
     /// Measure the kernels against a plain device copy, and the host link, on one GPU.
     Bench(bench::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
-    Recommend(recommend::Options),
+    Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.

@@ -285,12 +285,12 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// Whether copy engines moved the pair's bytes with peer access on, and were right in every case. What fails on such a
-    /// pair is not the path between the GPUs.
+    /// Whether copy engines moved the pair's bytes between plain memories with peer access on, and were right in every case.
+    /// What fails on such a pair is not the path between the GPUs.
     pub fn copies_right(&self, pair: OrderedPair) -> bool {
         let mut copies = self
             .peer_cases(pair)
-            .filter(|r| r.case.rung == Rung::Copied)
+            .filter(|r| r.case.rung == Rung::Copied && !r.case.mechanism.starts_with("pool-"))
             .peekable();
         copies.peek().is_some() && copies.all(|r| r.outcome.is_intact())
     }

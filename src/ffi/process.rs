@@ -24,11 +24,22 @@ pub fn die_with_parent(command: &mut Command) {
 
 /// Restores the default action of SIGPIPE: `peerproof map | head` ends instead of panicking on the closed pipe.
 pub fn default_sigpipe() {
-    // SAFETY: called at the start of main, before other threads exist; SIG_DFL is always a valid action.
+    // SAFETY: SIG_DFL is a valid action at any time and runs no code.
     let _ = unsafe {
         nix::sys::signal::signal(
             nix::sys::signal::Signal::SIGPIPE,
             nix::sys::signal::SigHandler::SigDfl,
+        )
+    };
+}
+
+/// Lets a write to a pipe that nobody reads any more be an error of that write: a worker that died must not end its parent.
+pub fn ignore_sigpipe() {
+    // SAFETY: SIG_IGN is a valid action at any time and runs no code.
+    let _ = unsafe {
+        nix::sys::signal::signal(
+            nix::sys::signal::Signal::SIGPIPE,
+            nix::sys::signal::SigHandler::SigIgn,
         )
     };
 }

@@ -41,12 +41,12 @@ pub(crate) const KINDS: &[Kind] = &[
     wrong("ones", WrongKind::Ones, true),
     wrong("dropped", WrongKind::Dropped, true),
     wrong("mirrored", WrongKind::Mirrored, true),
-    wrong("stale", WrongKind::Stale, true),
-    wrong("misrouted", WrongKind::Misrouted, true),
+    wrong("stale", WrongKind::Stale, false),
+    wrong("misrouted", WrongKind::Misrouted, false),
     wrong("spilled", WrongKind::Spilled, false),
     wrong("shifted:bytes=32", WrongKind::Shifted, false),
-    wrong("flipped", WrongKind::Flipped, true),
-    wrong("partial:keep=1Ki", WrongKind::Partial, false),
+    wrong("flipped:every=64", WrongKind::Flipped, true),
+    wrong("partial:keep=40Ki", WrongKind::Partial, false),
     wrong("late", WrongKind::Late, false),
     Kind {
         fault: "hang",
@@ -198,6 +198,25 @@ impl Cell {
             Expect::Wrong(WrongKind::Spilled) if touch == Touch::Reads => Some(
                 "what a reader writes lies in its own memory: spilling there is no fault of the path",
             ),
+            Expect::Wrong(WrongKind::Spilled) if touch == Touch::Atomic => {
+                Some("an atomic is one word: nothing of it lies outside")
+            }
+            Expect::Wrong(WrongKind::Mirrored) if touch == Touch::Atomic => Some(
+                "an atomic is carried out at its owner: there is no copy of the writer to look at",
+            ),
+            Expect::Wrong(WrongKind::Dropped | WrongKind::Misrouted)
+                if touch == Touch::Reads && self.way.mechanism.ends_with("sm-load") =>
+            {
+                Some(
+                    "a load always brings something: a lost one brings ones, and whose words another brings is not modelled",
+                )
+            }
+            Expect::Wrong(WrongKind::Partial) if touch == Touch::Resident => {
+                Some("a resident kernel's slots are shorter than the part that arrives")
+            }
+            Expect::Wrong(WrongKind::Partial) if touch == Touch::Atomic => {
+                Some("transfers by atomics are shorter than the part that arrives")
+            }
             Expect::Wrong(WrongKind::Late) if touch != Touch::Resident => {
                 Some("only a flag that announces a payload can overtake it")
             }

@@ -110,7 +110,7 @@ const EXPECTED: &[Row] = &[
         ],
         Grading::Fail,
         "root-complex-cross-socket",
-        &["allocation-not-shareable"],
+        &["pool-memory-broken"],
     ),
     (
         "sixteen-gpus",

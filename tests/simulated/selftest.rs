@@ -38,7 +38,7 @@ fn every_kind_of_wrong_is_planted_and_named() {
         .plants
         .iter()
         .filter(|p| p.detail.ends_with("(unaligned)"));
-    assert_eq!(unaligned.count(), 13);
+    assert_eq!(unaligned.count(), 12);
 }
 
 #[test]

@@ -113,9 +113,9 @@ impl Invocation {
 pub(super) fn is_flag(text: &str) -> bool {
     text.len() > 1
         && text.starts_with('-')
-        && !text
+        && text
             .get(1..)
-            .is_some_and(|rest| rest.parse::<f64>().is_ok())
+            .is_none_or(|rest| rest.parse::<f64>().is_err())
 }
 
 fn flatten(prefix: &str, map: &serde_json::Map<String, Value>, flags: &mut Vec<Flag>) {

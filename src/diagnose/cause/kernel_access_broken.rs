@@ -37,6 +37,7 @@ fn is_kernel_failure(record: &Record) -> bool {
         record.case.rung,
         Rung::Touched | Rung::Resident | Rung::Reduced
     ) && is_path_symptom(&record.outcome)
+        && !super::pool_memory_broken::is_of_a_pool(record)
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {

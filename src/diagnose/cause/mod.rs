@@ -22,6 +22,7 @@ mod nvlink_degraded;
 mod nvls_multicast;
 mod one_way_pair;
 mod peers_invisible;
+mod pool_memory_broken;
 mod posted_write_collapse;
 mod root_complex_no_route;
 mod shm_too_small;
@@ -42,6 +43,7 @@ pub const ROSTER: &[&Cause] = &[
     &one_way_pair::CAUSE,
     &nvlink_degraded::CAUSE,
     &kernel_access_broken::CAUSE,
+    &pool_memory_broken::CAUSE,
     // What the driver, the fabric and the mode of the GPUs allow.
     &driver_policy::CAUSE,
     &fabric_not_ready::CAUSE,
