@@ -359,7 +359,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         rounds
     };
     let mut phases = Vec::new();
-    for place in PLACES {
+    // Plain memory is numbered before pools: where both fail, the simpler one speaks for the pair.
+    for place in [Place::Off, Place::On, Place::Granted, Place::Ranks] {
         let here = || {
             let roster = mechanism::ROSTER.iter();
             roster.filter(move |m| m.place() == place && wanted(m.id()))
@@ -432,6 +433,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
         // At the end of a place, not of the run: the same workers need not start again.
         phases.extend(phase("loaded", loaded));
     }
+    phases.sort_by_key(|phase| phase.place);
     if let Budget::Deep { soak } = budget {
         let share = phases
             .iter()

@@ -211,6 +211,13 @@ impl Cell {
                     "a load always brings something: a lost one brings ones, and whose words another brings is not modelled",
                 )
             }
+            Expect::Wrong(WrongKind::Stale)
+                if touch == Touch::Reads && self.way.mechanism.ends_with("sm-load") =>
+            {
+                Some(
+                    "a load of older words needs an older load of the same place: with one attempt a size there is none",
+                )
+            }
             Expect::Wrong(WrongKind::Partial) if touch == Touch::Resident => {
                 Some("a resident kernel's slots are shorter than the part that arrives")
             }

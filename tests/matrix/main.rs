@@ -208,6 +208,10 @@ fn run(batch: &Batch, extents: &Extents) -> (Vec<Result>, Vec<String>) {
         };
         // A pair that hung or lost its worker is not tried again in the other direction.
         let every = match cell.kind.expect {
+            // An exchange is one for both directions, and the first that is wrong ends it.
+            Expect::Wrong(_) if cell.way.touch == Touch::Resident => {
+                hit.iter().all(|pair| seen(pair) || seen(&pair.reversed()))
+            }
             Expect::Wrong(_) => hit.iter().all(seen),
             _ => hit.iter().any(seen),
         };
