@@ -53,10 +53,16 @@ pub(super) fn choose_gpus(snapshot: &Snapshot, list: Option<&[String]>) -> Resul
     };
     let mut chosen = Vec::new();
     for word in list {
-        chosen.push(find(snapshot, word.trim())?);
+        let gpu = find(snapshot, word.trim())?;
+        if chosen.contains(&gpu) {
+            return Err(Stop::usage(format!(
+                "--gpus: GPU{gpu} is named twice ('{}')",
+                word.trim()
+            )));
+        }
+        chosen.push(gpu);
     }
     chosen.sort_unstable();
-    chosen.dedup();
     Ok(chosen)
 }
 

@@ -75,6 +75,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
     let (selection, mut left_out) = select(&snapshot, options)?;
     crate::ffi::process::catch_interrupts();
+    if options.verdict_file.is_some() && options.verdict_file == options.out {
+        return Err(Stop::usage(
+            "--verdict-file and --out name the same file: the one would replace the other",
+        ));
+    }
     if let Some(file) = &options.verdict_file {
         super::verdict::make_way(file)?;
     }

@@ -590,7 +590,7 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
         words.push("rung 6 reduced: this version does not test it".to_string());
     } else {
         words.push(
-            "rungs 0 to 7 need a second GPU (what rungs 4 and 5 do between processes was tried with two on this one)"
+            "rungs 0 to 7 need a second GPU (with one, what rungs 4 and 5 do is tried between two processes on it)"
                 .to_string(),
         );
     }

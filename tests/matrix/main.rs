@@ -231,6 +231,7 @@ fn run(batch: &Batch, extents: &Extents) -> (Vec<Result>, Vec<String>) {
         .records
         .iter()
         .filter(|record| record.outcome.is_failure() && !claimed.contains(&record.case.id))
+        .filter(|record| !follows(record, batch))
         .map(|record| {
             format!(
                 "{} beside {}",
@@ -244,6 +245,21 @@ fn run(batch: &Batch, extents: &Extents) -> (Vec<Result>, Vec<String>) {
         })
         .collect();
     (results, alarms)
+}
+
+/// Whether a failure is what a planted one does to the other direction of its pair: words that are sent astray arrive there, and
+/// an exchange that one direction breaks is broken for both.
+fn follows(record: &Record, batch: &Batch) -> bool {
+    batch.iter().any(|(cell, hit)| {
+        let astray = cell.kind.expect == Expect::Wrong(WrongKind::Misrouted);
+        (astray || cell.way.touch == Touch::Resident)
+            && record.case.mechanism == cell.way.mechanism
+            && record
+                .case
+                .subject
+                .pair()
+                .is_some_and(|pair| hit.contains(&pair.reversed()))
+    })
 }
 
 /// What a cell's records called it, if one that is long enough to tell called it something else.

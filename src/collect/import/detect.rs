@@ -145,6 +145,8 @@ fn lspci_line(line: &str) -> bool {
 
 /// Pasted text: as `decode`, but logs that were cut inside a character, or saved as UTF-16 without its mark, are read too.
 pub(super) fn decode_lenient(file: &str, bytes: &[u8]) -> Result<String, ImportError> {
+    // The mark that some editors put before UTF-8 is no part of the text.
+    let bytes = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(bytes);
     if bytes.len() > MAX_INPUT_BYTES {
         return Err(ImportError::whole(
             file,

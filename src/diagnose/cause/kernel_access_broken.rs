@@ -108,8 +108,8 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     let patched = signs_of_a_patched_driver(e, &broken);
     let is_patched = !patched.is_empty();
     finding.evidence.extend(patched);
-    finding.fix.push(if lowest == Some(Rung::Touched) {
-        "--disable-custom-all-reduce (vLLM, SGLang) and NCCL_P2P_DISABLE=1: NCCL's kernels load and store peer memory, too".to_string()
+    finding.fix.push(if lowest < Some(Rung::Reduced) {
+        "--disable-custom-all-reduce (vLLM, SGLang) and NCCL_P2P_DISABLE=1: NCCL's kernels load, store and wait for flags in peer memory, too".to_string()
     } else {
         "--disable-custom-all-reduce (vLLM, SGLang); NCCL may stay on P2P, its own rungs are right".to_string()
     });

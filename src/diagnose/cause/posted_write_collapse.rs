@@ -7,7 +7,7 @@ use super::super::{
 };
 use crate::{
     model::{
-        case::{Record, Rung},
+        case::{Load, Record, Rung},
         finding::{Confidence, Finding, Judgement, Severity},
         measurement::Unit,
         pair::OrderedPair,
@@ -25,9 +25,9 @@ pub(crate) const CAUSE: Cause = Cause {
     wants: None,
 };
 
-/// Under load below this share of the rate alone. Two fair writers of one uplink get half each, four a quarter; what was
-/// seen in the field is a thirteenth.
-const SHARE: f64 = 0.15;
+/// The slowest writer below a switch, under load, below this share of a fair part of what one moves alone. Fair writers divide
+/// the uplink evenly, however many they are; what was seen in the field is a seventh of a fair part.
+const SHARE: f64 = 0.6;
 /// Reads above this share are not hit.
 const READS: f64 = 0.25;
 
@@ -41,14 +41,16 @@ fn is_read(record: &Record) -> bool {
 }
 
 /// Rates of one pair and direction, in GB/s.
-struct Loaded {
+struct Loaded<'a> {
     pair: OrderedPair,
+    mechanism: &'a str,
+    load: Option<Load>,
     read: bool,
     alone: f64,
     loaded: f64,
 }
 
-fn loaded(e: &Evidence) -> Vec<Loaded> {
+fn loaded<'a>(e: &Evidence<'a>) -> Vec<Loaded<'a>> {
     let under_load = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
     under_load
         .filter_map(|r| {
@@ -62,6 +64,8 @@ fn loaded(e: &Evidence) -> Vec<Loaded> {
                 .max_by(f64::total_cmp)?;
             Some(Loaded {
                 pair,
+                mechanism: &r.case.mechanism,
+                load: r.case.load,
                 read,
                 alone,
                 loaded: rate(r)?,
@@ -86,15 +90,23 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     if rates.is_empty() {
         return vec![CAUSE.says(Judgement::NotApplicable, "no rate was taken under load")];
     }
-    let mut collapsed: BTreeMap<PciAddress, Vec<(&Loaded, PciAddress)>> = BTreeMap::new();
-    for one in rates
-        .iter()
-        .filter(|l| !l.read && l.loaded < SHARE * l.alone)
-    {
+    // Writers that wrote at the same time: of one switch, by one mechanism, in one shape. NVLinks are another way.
+    type Together<'a> = (PciAddress, &'a str, Option<Load>);
+    let mut collapsed: BTreeMap<Together, Vec<(&Loaded, PciAddress)>> = BTreeMap::new();
+    for one in rates.iter().filter(|l| !l.read && !e.has_nvlink(l.pair)) {
         if let Some((switch, root)) = above(e, one.pair) {
-            collapsed.entry(switch).or_default().push((one, root));
+            let key = (switch, one.mechanism, one.load);
+            collapsed.entry(key).or_default().push((one, root));
         }
     }
+    collapsed.retain(|_, writers| {
+        let slowest = writers
+            .iter()
+            .map(|(l, _)| l.loaded)
+            .fold(f64::MAX, f64::min);
+        let alone = writers.iter().map(|(l, _)| l.alone).fold(0.0, f64::max);
+        writers.len() > 1 && slowest < SHARE * alone / writers.len() as f64
+    });
     let one_root = |writers: &Vec<(&Loaded, PciAddress)>| {
         writers
             .iter()
@@ -110,7 +122,8 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             "no writers below one switch collapse when they write at once",
         )];
     }
-    let pairs: Vec<OrderedPair> = collapsed.values().flatten().map(|(l, _)| l.pair).collect();
+    let pairs: BTreeSet<OrderedPair> = collapsed.values().flatten().map(|(l, _)| l.pair).collect();
+    let pairs: Vec<OrderedPair> = pairs.into_iter().collect();
     let mut reads = rates
         .iter()
         .filter(|l| l.read && pairs.contains(&l.pair))
@@ -127,7 +140,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     );
     finding.evidence = collapsed
         .iter()
-        .flat_map(|(switch, writers)| writers.iter().map(move |(l, root)| (switch, l, root)))
+        .flat_map(|((switch, ..), writers)| writers.iter().map(move |(l, root)| (switch, l, root)))
         .take(8)
         .map(|(switch, l, root)| {
             format!(
