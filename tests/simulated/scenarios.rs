@@ -149,9 +149,8 @@ fn no_shipped_scenario_is_left_out() {
 }
 
 #[test]
-fn what_fails_only_together_or_only_in_one_kind_of_memory_is_named() {
-    let (_, collapse) = row("posted-write-collapse");
-    assert!(failures(&collapse).is_empty(), "{}", summary(&collapse));
+fn what_fails_only_in_one_kind_of_memory_is_named() {
+    // The rates of the collapse itself are held in loaded.rs: how far flows meet depends on this machine's own load.
     let (_, pool) = row("pool-writes-lost");
     for record in failures(&pool) {
         assert_eq!(record.case.mechanism, "pool-ce-push", "{}", summary(&pool));
