@@ -339,8 +339,8 @@ fn nothing_yet() -> Verdict {
     }
 }
 
-/// Puts once the cases that causes ask for to settle what is open, and judges again. Pairs that hung or lost a worker are left
-/// alone by the mechanism that did it.
+/// Puts once the cases that causes ask for to settle what is open, and judges again. GPUs on which something hung, faulted or
+/// died are left alone: what the first run quarantined is not known to a second one.
 fn ask_further(
     report: &mut Report,
     plan: &plan::Plan,
@@ -356,10 +356,10 @@ fn ask_further(
     drop(evidence);
     let stopped = |case: &diagnose::WantedCase| {
         report.records.iter().any(|r| {
-            r.case.subject == case.subject
-                && r.case.mechanism == case.mechanism
-                && r.outcome.is_failure()
+            let mut gpus = report.tested_gpus.iter().copied().map(GpuIndex);
+            r.outcome.is_failure()
                 && r.outcome.corruption().is_none()
+                && gpus.any(|gpu| r.case.subject.touches(gpu) && case.subject.touches(gpu))
         })
     };
     let questions: Vec<plan::Question> = wanted
