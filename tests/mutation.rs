@@ -283,6 +283,7 @@ fn report() -> Vec<u8> {
         ladder: Vec::new(),
         records: Vec::new(),
         observations: Vec::new(),
+        reductions: Vec::new(),
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),

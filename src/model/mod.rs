@@ -9,6 +9,7 @@ pub mod measurement;
 pub mod pair;
 pub mod pci;
 pub mod reading;
+pub mod reduction;
 pub mod report;
 pub mod snapshot;
 pub mod ticket;

@@ -5,6 +5,7 @@ use super::{
     finding::{Consumer, Finding, Recommendation},
     ladder::{self, Step},
     pair::OrderedPair,
+    reduction::Reduction,
     snapshot::{Authenticity, Observation, Snapshot},
 };
 use schemars::JsonSchema;
@@ -41,6 +42,9 @@ pub struct Report {
     pub records: Vec<Record>,
     /// Ground state: what the observer saw before, during and after.
     pub observations: Vec<Observation>,
+    /// Ground state: all-reduces that were run and timed; empty in older reports and where none was asked for.
+    #[serde(default)]
+    pub reductions: Vec<Reduction>,
     /// Planted faults and whether the checker named them.
     pub selftest: Option<Selftest>,
     /// What was planned, ran and did not.
