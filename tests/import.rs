@@ -530,6 +530,7 @@ fn report() -> Report {
         ladder: Vec::new(),
         records: Vec::new(),
         observations: Vec::new(),
+        reductions: Vec::new(),
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),

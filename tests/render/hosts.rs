@@ -655,6 +655,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         ladder: Vec::new(),
         records,
         observations: Vec::new(),
+        reductions: Vec::new(),
         selftest: Some(selftest()),
         coverage: Coverage {
             budget: None,
