@@ -149,8 +149,14 @@ fn no_shipped_scenario_is_left_out() {
 }
 
 #[test]
+fn writes_that_collapse_under_load_warn() {
+    // Its rates are held in loaded.rs.
+    let (_, report) = row("posted-write-collapse");
+    assert!(failures(&report).is_empty(), "{}", summary(&report));
+}
+
+#[test]
 fn what_fails_only_in_one_kind_of_memory_is_named() {
-    // The rates of the collapse itself are held in loaded.rs: how far flows meet depends on this machine's own load.
     let (_, pool) = row("pool-writes-lost");
     for record in failures(&pool) {
         assert_eq!(record.case.mechanism, "pool-ce-push", "{}", summary(&pool));
