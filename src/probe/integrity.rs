@@ -433,11 +433,13 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
     }
 }
 
-/// Whether `found` belongs to an earlier attempt of the same mechanism in the other direction of the pair of `expected`.
+/// Whether `found` is poison of an earlier attempt of the same mechanism in the other direction of the pair of `expected`: what
+/// the writer's look through its own window brought over this path before. Payload of the way back never went this way.
 fn went_before(found: Key, expected: Key) -> bool {
     let back = (found.source, found.destination) == (expected.destination, expected.source);
     let same_worker = (found.run, found.attempt >> 8) == (expected.run, expected.attempt >> 8);
-    back && found.mechanism == expected.mechanism
+    back && found.role == Role::Poison
+        && found.mechanism == expected.mechanism
         && same_worker
         && found.attempt & 0xff < expected.attempt & 0xff
 }
