@@ -13,7 +13,7 @@ use crate::{
         pci::PciAddress,
         reading::Reading,
         snapshot::{Driver, Gpu, Host, IommuGroup, Origin, PairClaims, Snapshot, SourceNote},
-        ticket::{Citation, Ticket},
+        ticket::{Citation, RemarkKind, Ticket},
         topology::Disagreement,
     },
 };
@@ -151,6 +151,7 @@ pub(super) fn join(
         source: name,
     };
     line_up(&mut snapshot, &parts);
+    ticket.hosts = disagreeing(&snapshot, &parts);
     for (source, part) in parts {
         filler.source = source;
         one(&mut snapshot, &mut filler, part, ticket);
@@ -219,6 +220,37 @@ fn line_up(snapshot: &mut Snapshot, parts: &[(String, Part)]) {
     }
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
     snapshot.claims = PairTable::new(count);
+}
+
+/// What the files say of the number of GPUs, where that of one cannot be part of another's: GPUs that found no place, or
+/// matrices of different sizes. Empty where they agree.
+fn disagreeing(snapshot: &Snapshot, parts: &[(String, Part)]) -> Vec<String> {
+    let listed: Vec<(&String, usize, bool)> = parts
+        .iter()
+        .filter(|(_, p)| p.snapshot.gpus.len() > 1)
+        .map(|(source, p)| {
+            let placed = places(snapshot, &p.snapshot).iter().all(Option::is_some);
+            let addressed = p.snapshot.gpus.iter().all(|g| g.pci.known().is_some());
+            (source, p.snapshot.gpus.len(), placed && addressed)
+        })
+        .collect();
+    let all = snapshot.gpus.len();
+    // A file that names its GPUs by address may show a part of the host; one that only counts them may not.
+    if listed
+        .iter()
+        .all(|(_, count, within)| *within || *count == all)
+    {
+        return Vec::new();
+    }
+    let mut told: Vec<String> = Vec::new();
+    for (source, count, _) in listed {
+        let file = source.split(':').next().unwrap_or(source);
+        let one = format!("{file} shows {count} GPUs");
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
+    told
 }
 
 /// Position of each of the part's GPUs in the joined list.
@@ -512,6 +544,17 @@ fn iommu(snapshot: &mut Snapshot, domains: &Domains, ticket: &mut Ticket) {
             .filter(|first| kinds.all(|k| k.0 == first.0))
             .cloned()
     };
+    // Without addresses or groups the kernel's default still holds for every GPU where the IOMMU is seen at work.
+    let at_work = domains.off.is_none()
+        && (domains.active.is_some()
+            || !domains.groups.is_empty()
+            || ticket
+                .remarks
+                .iter()
+                .any(|r| r.kind == RemarkKind::IommuFault && !r.by_person));
+    let for_all = only
+        .as_ref()
+        .or(domains.default.as_ref().filter(|_| at_work));
     let mut in_groups = false;
     for gpu in &mut snapshot.gpus {
         let own = gpu.iommu.known().map(|g| g.group);
@@ -533,7 +576,7 @@ fn iommu(snapshot: &mut Snapshot, domains: &Domains, ticket: &mut Ticket) {
                 .get(&group)
                 .or(only.as_ref())
                 .or(domains.default.as_ref()),
-            None => only.as_ref(),
+            None => for_all,
         };
         let Some(group) = group.or(kind.map(|_| UNNAMED_GROUP)) else {
             continue;
