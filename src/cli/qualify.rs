@@ -590,3 +590,70 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        diagnose::sample::{Host, pair},
+        model::case::{Outcome, Subject, WrongKind},
+    };
+
+    fn report(host: &Host) -> Report {
+        let mut report = of_journal(json::Journal {
+            head: json::JournalHead {
+                schema_version: SCHEMA_VERSION,
+                tool_version: String::new(),
+                kernels_sha256: String::new(),
+                authenticity: Authenticity::Simulated,
+                started_at: "2026-01-02T03:04:05Z".to_string(),
+                arguments: Vec::new(),
+                snapshot: host.snapshot.clone(),
+                tested_gpus: (0..host.count()).collect(),
+            },
+            records: host.records.clone(),
+            torn: false,
+        });
+        report.interrupted = false;
+        report
+    }
+
+    /// Subjects of the cases that are put in a second run, if there is one.
+    fn put(host: &Host) -> Option<Vec<Subject>> {
+        let plan = plan::build(
+            &host.snapshot,
+            &plan::Selection {
+                gpus: (0..host.count()).collect(),
+                budget: plan::Budget::Quick,
+                ..plan::Selection::default()
+            },
+        );
+        let mut subjects = None;
+        ask_further(&mut report(host), &plan, &[], |further, _| {
+            subjects = Some(further.cases().map(|case| case.subject).collect());
+            supervisor::Results::default()
+        });
+        subjects
+    }
+
+    /// Both pairs are open questions; on the GPUs of one something hung, and a second run does not know that.
+    #[test]
+    fn questions_leave_gpus_alone_on_which_something_hung() {
+        let mut host = Host::root_complex(4);
+        host.set_wrong(pair(0, 1), "sm-store", WrongKind::Zeroed);
+        host.set_wrong(pair(2, 3), "sm-store", WrongKind::Zeroed);
+        let both = put(&host).unwrap();
+        assert!(both.iter().any(|s| s.touches(GpuIndex(0))), "{both:?}");
+        host.set(pair(1, 0), "ce-pull", Outcome::TimedOut { after_ms: 1 });
+        let asked = put(&host).unwrap();
+        assert!(!asked.is_empty());
+        for subject in asked {
+            assert!(
+                !subject.touches(GpuIndex(0)) && !subject.touches(GpuIndex(1)),
+                "{subject}"
+            );
+        }
+        host.set(pair(3, 2), "ce-pull", Outcome::Died { how: "exit status 70".to_string() });
+        assert_eq!(put(&host), None, "nothing is left to ask");
+    }
+}

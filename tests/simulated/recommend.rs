@@ -247,7 +247,7 @@ fn launches_are_checked_with_an_exit_code() {
         "{}",
         bad.stdout
     );
-    let slow = check("vllm serve x --disable-custom-all-reduc");
+    let slow = check("vllm serve x --disable-custom-all-redcue");
     assert_eq!(slow.code, Some(1), "{}", slow.stdout);
     // Whether a virtual machine is under it only the host tells; and a shell alone knows $TP.
     for text in [

@@ -322,7 +322,7 @@ fn nothing_is_clear_over_what_was_not_read() {
 fn misspelt_names_get_their_neighbour() {
     for (text, id, near) in [
         (
-            "vllm serve x --disable-custom-all-reduc",
+            "vllm serve x --disable-custom-all-redcue",
             "flag-not-known",
             "--disable-custom-all-reduce",
         ),

@@ -114,11 +114,9 @@ pub fn check(
     let shape = match known {
         Ok(shape) => shape,
         Err(error) => {
-            let said = format!("sizes: {error}");
+            // No size in the launch depends on it otherwise.
             if sizes_count {
-                answer.not_judged.push(said);
-            } else {
-                answer.outside.push(said);
+                answer.not_judged.push(format!("sizes: {error}"));
             }
             None
         }
@@ -126,11 +124,9 @@ pub fn check(
     match rows_per_request(engine, &request) {
         Ok((rows, _)) => facts.rows_per_request = rows,
         Err(error) => {
-            let said = format!("rows per request: {error}");
+            // No size in the launch depends on it otherwise.
             if sizes_count {
-                answer.not_judged.push(said);
-            } else {
-                answer.outside.push(said);
+                answer.not_judged.push(format!("rows per request: {error}"));
             }
             facts.rows_per_request = 1;
         }
@@ -336,6 +332,11 @@ fn is_asked_for(clause: &Clause) -> bool {
     )
 }
 
+/// "1 GPU", "4 GPUs".
+fn counted(count: u32) -> String {
+    format!("{count} GPU{}", if count == 1 { "" } else { "s" })
+}
+
 /// What this answer speaks of, and what it does not.
 fn scope(
     engine: &EngineProfile,
@@ -357,9 +358,9 @@ fn scope(
                 .take(count as usize)
                 .map(ToString::to_string)
                 .collect();
-            format!("{}: {count} GPUs ({})", used.told, names.join(","))
+            format!("{}: {} ({})", used.told, counted(count), names.join(","))
         }
-        (Some(count), None) => format!("{}: {count} GPUs", used.told),
+        (Some(count), None) => format!("{}: {}", used.told, counted(count)),
         (None, _) => used.told.clone(),
     };
     match question.evidence {
