@@ -653,7 +653,13 @@ mod tests {
                 "{subject}"
             );
         }
-        host.set(pair(3, 2), "ce-pull", Outcome::Died { how: "exit status 70".to_string() });
+        host.set(
+            pair(3, 2),
+            "ce-pull",
+            Outcome::Died {
+                how: "exit status 70".to_string(),
+            },
+        );
         assert_eq!(put(&host), None, "nothing is left to ask");
     }
 }

@@ -222,24 +222,27 @@ fn line_up(snapshot: &mut Snapshot, parts: &[(String, Part)]) {
     snapshot.claims = PairTable::new(count);
 }
 
-/// What the files say of the number of GPUs, where that of one cannot be part of another's: GPUs that found no place, or
-/// matrices of different sizes. Empty where they agree.
+/// What the files say of the number of GPUs, where they cannot be of one place: a matrix of nvidia-smi shows all GPUs that
+/// can be seen where it ran, so one with fewer than another text shows is of another host, or of a container. Logs and
+/// lists by address may show a part. Empty where they agree.
 fn disagreeing(snapshot: &Snapshot, parts: &[(String, Part)]) -> Vec<String> {
+    let matrix = |part: &Part| match &part.snapshot.origin {
+        Origin::Recorded { format, .. } => format.contains("topo"),
+        Origin::Live => false,
+    };
     let listed: Vec<(&String, usize, bool)> = parts
         .iter()
         .filter(|(_, p)| p.snapshot.gpus.len() > 1)
-        .map(|(source, p)| {
-            let placed = places(snapshot, &p.snapshot).iter().all(Option::is_some);
-            let addressed = p.snapshot.gpus.iter().all(|g| g.pci.known().is_some());
-            (source, p.snapshot.gpus.len(), placed && addressed)
-        })
+        .map(|(source, p)| (source, p.snapshot.gpus.len(), matrix(p)))
         .collect();
-    let all = snapshot.gpus.len();
-    // A file that names its GPUs by address may show a part of the host; one that only counts them may not.
-    if listed
-        .iter()
-        .all(|(_, count, within)| *within || *count == all)
-    {
+    let matrices = listed.iter().filter(|(.., whole)| *whole);
+    let most = matrices
+        .clone()
+        .map(|(_, count, _)| *count)
+        .max()
+        .unwrap_or(0)
+        .max(snapshot.gpus.len());
+    if matrices.clone().all(|(_, count, _)| *count == most) {
         return Vec::new();
     }
     let mut told: Vec<String> = Vec::new();
