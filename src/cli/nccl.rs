@@ -91,7 +91,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         sizes: options.sizes.clone(),
         dtypes: options.dtypes.clone(),
         launches: vec![Launch::Graph, Launch::Eager],
-        in_place: if options.in_place { vec![false, true] } else { vec![false] },
+        in_place: if options.in_place {
+            vec![false, true]
+        } else {
+            vec![false]
+        },
         samples: options.samples,
         library: options.nccl.clone(),
     };
@@ -101,8 +105,14 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     reductions::flag(&mut answer.reductions);
     let ran = answer.reductions.iter().any(|row| row.outcome.ran());
     let failed = answer.reductions.iter().any(|row| row.outcome.is_failure());
-    let gap = answer.reductions.iter().any(|row| matches!(row.outcome, Outcome::NotRun { .. }));
-    let applies = answer.reductions.iter().any(|row| !matches!(row.outcome, Outcome::NotApplicable { .. }));
+    let gap = answer
+        .reductions
+        .iter()
+        .any(|row| matches!(row.outcome, Outcome::NotRun { .. }));
+    let applies = answer
+        .reductions
+        .iter()
+        .any(|row| !matches!(row.outcome, Outcome::NotApplicable { .. }));
     let page = Page {
         authenticity: answer.authenticity.unwrap_or(snapshot.authenticity),
         notes: answer.notes,
@@ -114,11 +124,16 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         writeln!(out)
     })?;
     // As with every command: what failed goes before what is missing; what does not exist here is no gap.
-    Ok(match (failed, gap || (!ran && (applies || page.reductions.is_empty()))) {
-        (true, _) => 2,
-        (false, true) => 3,
-        (false, false) => 0,
-    })
+    Ok(
+        match (
+            failed,
+            gap || (!ran && (applies || page.reductions.is_empty())),
+        ) {
+            (true, _) => 2,
+            (false, true) => 3,
+            (false, false) => 0,
+        },
+    )
 }
 
 #[cfg(test)]

@@ -129,8 +129,8 @@ impl Nccl {
     pub fn open(path: &OsStr) -> Result<Nccl, OpenError> {
         let name = path.to_string_lossy().into_owned();
         // SAFETY: opening the library runs its constructors, which is what using NCCL means.
-        let library =
-            unsafe { Library::new(path) }.map_err(|error| OpenError::NotLoaded(error.to_string()))?;
+        let library = unsafe { Library::new(path) }
+            .map_err(|error| OpenError::NotLoaded(error.to_string()))?;
         Ok(Nccl {
             table: Table::load(&library, &name)?,
             _library: library,

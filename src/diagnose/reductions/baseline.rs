@@ -47,7 +47,12 @@ pub fn doubts(rows: &[Reduction]) -> Vec<Doubt> {
             .filter(|r| r.algorithm == row.algorithm && comparable(r, row))
             .collect();
         let found = [floor(row, &arm), order(row, &arm), peers(row, rows)];
-        all.extend(found.into_iter().flatten().map(|says| Doubt { row: at, says }));
+        all.extend(
+            found
+                .into_iter()
+                .flatten()
+                .map(|says| Doubt { row: at, says }),
+        );
     }
     all
 }
@@ -146,7 +151,9 @@ mod tests {
     }
 
     fn curve(algorithm: &str, ranks: u32, times: &[(u64, f64)]) -> Vec<Reduction> {
-        let rows = times.iter().map(|(kib, us)| row(algorithm, ranks, kib << 10, *us));
+        let rows = times
+            .iter()
+            .map(|(kib, us)| row(algorithm, ranks, kib << 10, *us));
         rows.collect()
     }
 
@@ -180,7 +187,10 @@ mod tests {
         let pcie = [(12, 55.0), (96, 70.0), (768, 160.0), (16_384, 1900.0)];
         assert_eq!(says(&curve("nccl", 8, &pcie)), [""; 0]);
         // Shared memory between four.
-        assert_eq!(says(&curve("nccl", 4, &[(8, 30.0), (16_384, 974.0)])), [""; 0]);
+        assert_eq!(
+            says(&curve("nccl", 4, &[(8, 30.0), (16_384, 974.0)])),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -208,16 +218,26 @@ mod tests {
 
     #[test]
     fn a_curve_that_falls_is_odd_and_a_small_step_is_not() {
-        let says = says(&curve("nccl", 2, &[(8, 9.0), (32, 25.0), (64, 10.0), (1024, 17.0)]));
+        let says = says(&curve(
+            "nccl",
+            2,
+            &[(8, 9.0), (32, 25.0), (64, 10.0), (1024, 17.0)],
+        ));
         assert_eq!(says, ["32 KiB take 25.0 us and 64 KiB only 10.0 us"]);
-        assert_eq!(doubts(&curve("nccl", 2, &[(8, 9.0), (32, 11.0), (64, 10.0)])), []);
+        assert_eq!(
+            doubts(&curve("nccl", 2, &[(8, 9.0), (32, 11.0), (64, 10.0)])),
+            []
+        );
     }
 
     #[test]
     fn peers_that_lose_to_the_host_are_odd_where_peers_are_used() {
         let mut rows = curve("nccl-p2p-off", 2, &[(8, 10.0)]);
         rows.extend(curve("nccl", 2, &[(8, 14.0)]));
-        assert_eq!(says(&rows), ["8 KiB take 14.0 us with P2P and 10.0 us without"]);
+        assert_eq!(
+            says(&rows),
+            ["8 KiB take 14.0 us with P2P and 10.0 us without"]
+        );
         rows[1].transport = Some("SHM/direct/direct".to_string());
         assert_eq!(doubts(&rows), []);
     }

@@ -25,7 +25,8 @@ pub fn crossovers(rows: &[Reduction]) -> Vec<Crossover> {
         let own: Vec<(usize, &Reduction)> = own.filter(|(_, r)| comparable(first, r)).collect();
         of(rows, first, &own, &sick)
     });
-    all.filter(|crossover| !crossover.sizes.is_empty()).collect()
+    all.filter(|crossover| !crossover.sizes.is_empty())
+        .collect()
 }
 
 fn of(
@@ -150,20 +151,27 @@ fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)]) -> Vec<String> 
             (_, 1) => format!(", {most:.1} times as fast as NCCL"),
             _ => format!(", {least:.1} to {most:.1} times as fast as NCCL"),
         };
-        let ours = match proven.iter().any(|(_, r)| r.algorithm == name && is_nccl(r)) {
+        let ours = match proven
+            .iter()
+            .any(|(_, r)| r.algorithm == name && is_nccl(r))
+        {
             true => "",
             false => " (this tool's own kernel; an engine's may differ)",
         };
-        says.push(format!("{name} is the fastest proven {}{against}{ours}", span(first, last)));
+        says.push(format!(
+            "{name} is the fastest proven {}{against}{ours}",
+            span(first, last)
+        ));
     }
-    let beats = |other: &str| -> Vec<u64> {
-        let clear = proven.iter().filter(|(_, row)| row.algorithm == other).filter(|(_, row)| {
+    let beats =
+        |other: &str| -> Vec<u64> {
+            let clear = proven.iter().filter(|(_, row)| row.algorithm == other).filter(|(_, row)| {
             let base = proven.iter().find(|(_, r)| r.algorithm == NCCL && r.bytes == row.bytes);
             let base = base.and_then(|(_, r)| middle(r));
             matches!((middle(row), base), (Some((_, _, high)), Some((_, low, _))) if high < low)
         });
-        clear.map(|(_, row)| row.bytes).collect()
-    };
+            clear.map(|(_, row)| row.bytes).collect()
+        };
     for (other, setting) in [
         (NCCL_P2P_SYS, "NCCL_P2P_LEVEL=SYS"),
         (NCCL_P2P_OFF, "NCCL_P2P_DISABLE=1"),
@@ -198,13 +206,28 @@ mod tests {
     #[test]
     fn the_fastest_changes_between_measured_sizes() {
         let all = rows(&[
-            ("one-shot-push", &[(8, 3.0), (64, 3.5), (256, 5.0), (1024, 24.0)]),
+            (
+                "one-shot-push",
+                &[(8, 3.0), (64, 3.5), (256, 5.0), (1024, 24.0)],
+            ),
             ("two-shot", &[(8, 5.0), (64, 5.2), (256, 5.05), (1024, 9.0)]),
             ("nccl", &[(8, 8.9), (64, 10.2), (256, 11.0), (1024, 17.0)]),
         ]);
         let crossover = crossovers(&all).remove(0);
-        let names: Vec<&str> = crossover.sizes.iter().map(|s| s.algorithm.as_str()).collect();
-        assert_eq!(names, ["one-shot-push", "one-shot-push", "one-shot-push", "two-shot"]);
+        let names: Vec<&str> = crossover
+            .sizes
+            .iter()
+            .map(|s| s.algorithm.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "one-shot-push",
+                "one-shot-push",
+                "one-shot-push",
+                "two-shot"
+            ]
+        );
         // 1% apart with overlapping samples: no difference.
         assert_eq!(crossover.sizes[2].tied, ["two-shot"]);
         assert_eq!(
@@ -257,7 +280,12 @@ mod tests {
         let crossover = crossovers(&all).remove(0);
         assert_eq!(crossover.sizes[0].against_nccl, None);
         assert_eq!(crossover.doubts.len(), 1);
-        assert!(crossover.advice.iter().all(|a| !a.contains("times as fast")));
+        assert!(
+            crossover
+                .advice
+                .iter()
+                .all(|a| !a.contains("times as fast"))
+        );
         assert!(crossover.advice.iter().any(|a| a.contains("no ratio")));
         all[1] = row("nccl", 2, 12 << 10, 9.0);
         assert!(crossovers(&all)[0].sizes[0].against_nccl.is_some());
@@ -271,7 +299,10 @@ mod tests {
         ]);
         let advice = crossovers(&all).remove(0).advice;
         assert!(
-            advice.contains(&"with NCCL_P2P_LEVEL=SYS NCCL itself is faster at 2 sizes from 8 KiB to 64 KiB".to_string()),
+            advice.contains(
+                &"with NCCL_P2P_LEVEL=SYS NCCL itself is faster at 2 sizes from 8 KiB to 64 KiB"
+                    .to_string()
+            ),
             "{advice:?}"
         );
     }

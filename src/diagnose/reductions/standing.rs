@@ -58,7 +58,10 @@ mod tests {
         let says = standing(&rows, &rows[1]);
         assert!(matches!(says, Standing::Inconclusive(why) if why.contains("control arm")));
         rows[1].outcome = Outcome::Intact;
-        assert!(matches!(standing(&rows, &rows[1]), Standing::Inconclusive(_)));
+        assert!(matches!(
+            standing(&rows, &rows[1]),
+            Standing::Inconclusive(_)
+        ));
         // The control itself has failed, and our own kernels are not NCCL's.
         assert_eq!(standing(&rows, &rows[0]), Standing::Failed);
         assert_eq!(standing(&rows, &rows[2]), Standing::Proven);

@@ -66,7 +66,10 @@ impl Arm {
         let value = |text: &str| text.chars().take(80).collect::<String>();
         let mut says = Vec::new();
         let mut inherited = Vec::new();
-        for (name, had) in operator.iter().filter(|(name, _)| name.starts_with("NCCL_")) {
+        for (name, had) in operator
+            .iter()
+            .filter(|(name, _)| name.starts_with("NCCL_"))
+        {
             if own.contains(name) {
                 says.push(format!("set aside for this arm: {name}={}", value(had)));
             } else {

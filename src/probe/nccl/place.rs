@@ -15,7 +15,11 @@ pub(super) fn candidates(given: Option<&Path>) -> Vec<OsString> {
     if let Some(given) = given {
         return vec![given.as_os_str().to_owned()];
     }
-    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let prefixes = [folder("VIRTUAL_ENV"), folder("CONDA_PREFIX")];
     let home = folder("HOME").map(|home| home.join(".local"));
     let system = ["/usr/local", "/usr", "/opt/venv", "/opt/conda"].map(|p| Some(PathBuf::from(p)));
@@ -69,7 +73,10 @@ mod tests {
     #[test]
     fn wheels_are_found_and_a_given_path_is_the_only_one() {
         let prefix = tempfile::tempdir().unwrap();
-        let wheel = prefix.path().join("lib/python3.12/site-packages").join(WHEEL);
+        let wheel = prefix
+            .path()
+            .join("lib/python3.12/site-packages")
+            .join(WHEEL);
         std::fs::create_dir_all(wheel.parent().unwrap()).unwrap();
         assert!(in_prefix(prefix.path()).is_empty());
         std::fs::write(&wheel, "").unwrap();

@@ -107,7 +107,10 @@ pub fn run(request: &Request, progress: &mut dyn FnMut(&str)) -> Answer {
         logs: 0,
     };
     for &arrangement in &request.arrangements {
-        if !matches!(arrangement, Arrangement::OneProcess | Arrangement::ProcessPerGpu) {
+        if !matches!(
+            arrangement,
+            Arrangement::OneProcess | Arrangement::ProcessPerGpu
+        ) {
             continue;
         }
         // The control first: a hang of the others can leave GPUs that answer nobody.
@@ -250,7 +253,9 @@ impl Session<'_> {
             self.answer.authenticity = Some(opened.authenticity);
             notes.push(format!("NCCL {version}"));
         }
-        let broken = results.iter().any(|(_, result)| result.outcome.is_failure() || !result.outcome.ran());
+        let broken = results
+            .iter()
+            .any(|(_, result)| result.outcome.is_failure() || !result.outcome.ran());
         for (row, result) in results {
             self.answer.reductions.push(self.reduction(
                 (arm, arrangement, transports.told()),
@@ -272,7 +277,10 @@ impl Session<'_> {
                     let why = measured.outcome.word();
                     results.push((*row, measured));
                     if retire {
-                        let reason = format!("the processes were given up after a {why} at {} bytes", row.bytes);
+                        let reason = format!(
+                            "the processes were given up after a {why} at {} bytes",
+                            row.bytes
+                        );
                         let rest = rows.iter().skip(at + 1);
                         results.extend(rest.map(|row| (*row, not_run(reason.clone()))));
                         break;
@@ -434,7 +442,9 @@ impl Trouble {
             ReceiveError::TimedOut => Trouble::Hung(what, limit),
             ReceiveError::Interrupted => Trouble::Interrupted,
             ReceiveError::Ended(how) => Trouble::Died(how),
-            ReceiveError::Garbled(text) => Trouble::Cannot(format!("a worker was not understood: {text}")),
+            ReceiveError::Garbled(text) => {
+                Trouble::Cannot(format!("a worker was not understood: {text}"))
+            }
         }
     }
 }
@@ -453,7 +463,10 @@ impl Group {
         logs: &[PathBuf],
     ) -> Result<Group, Trouble> {
         let temporary = std::env::temp_dir();
-        let cache = session.folder.as_ref().map_or(temporary.as_path(), PrivateFolder::path);
+        let cache = session
+            .folder
+            .as_ref()
+            .map_or(temporary.as_path(), PrivateFolder::path);
         let candidates = place::candidates(session.request.library.as_deref());
         let looked = place::looked(&candidates);
         let candidates: Vec<String> = candidates
@@ -471,7 +484,9 @@ impl Group {
                 gpus: session.request.gpus.clone(),
                 mine: mine.clone(),
             };
-            child.send(&open).map_err(|error| Trouble::of(error, "", OPEN_LIMIT))?;
+            child
+                .send(&open)
+                .map_err(|error| Trouble::of(error, "", OPEN_LIMIT))?;
             children.push(child);
         }
         let mut opened: Option<Opened> = None;
@@ -564,7 +579,12 @@ fn joined(all: Vec<Measured>) -> Option<Measured> {
         let samples = a.samples_us.iter().zip(&b.samples_us);
         let samples_us = samples.map(|(a, b)| a.min(*b)).collect();
         let mut notes = a.notes;
-        notes.extend(b.notes.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
+        notes.extend(
+            b.notes
+                .into_iter()
+                .filter(|note| !notes.contains(note))
+                .collect::<Vec<_>>(),
+        );
         Measured {
             samples_us,
             calls: a.calls.min(b.calls),
@@ -579,7 +599,9 @@ fn joined(all: Vec<Measured>) -> Option<Measured> {
 }
 
 fn send(child: &mut Child, ask: &Ask, limit: Duration) -> Result<(), Trouble> {
-    child.send(ask).map_err(|error| Trouble::of(error, "", limit))
+    child
+        .send(ask)
+        .map_err(|error| Trouble::of(error, "", limit))
 }
 
 fn receive(child: &mut Child, what: &'static str, limit: Duration) -> Result<Reply, Trouble> {

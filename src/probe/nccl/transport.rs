@@ -154,12 +154,30 @@ h:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
     fn names_with_blanks_old_forms_and_the_network() {
         let one = |line: &str| read(&format!("h:1:2 [0] NCCL INFO {line}\n")).told();
         let pairs = [
-            ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", "P2P/direct pointer/read"),
-            ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer", "P2P/direct pointer"),
-            ("Channel 00 : 0[1a000] -> 1[1b000] via P2P/IPC comm 0x7f2 nRanks 02", "P2P/IPC"),
-            ("Channel 32 : 1[c3000] -> 0[3000] via SHM/direct/direct comm 0x5575", "SHM/direct/direct"),
-            ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", "NET/Socket/0"),
-            ("Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0", "unknown"),
+            (
+                "Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read",
+                "P2P/direct pointer/read",
+            ),
+            (
+                "Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer",
+                "P2P/direct pointer",
+            ),
+            (
+                "Channel 00 : 0[1a000] -> 1[1b000] via P2P/IPC comm 0x7f2 nRanks 02",
+                "P2P/IPC",
+            ),
+            (
+                "Channel 32 : 1[c3000] -> 0[3000] via SHM/direct/direct comm 0x5575",
+                "SHM/direct/direct",
+            ),
+            (
+                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
+                "NET/Socket/0",
+            ),
+            (
+                "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0",
+                "unknown",
+            ),
             ("Channel 00/24 : 0 1", "unknown"),
             ("Ring 00 : 0[0] <- 1[1]", "unknown"),
         ];
@@ -172,7 +190,8 @@ h:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
 
     #[test]
     fn a_log_that_says_nothing_is_of_an_unknown_transport() {
-        let transports = read("garbage \u{fffd}\nNCCL WARN Channel 00 : 0[0] -> 1[1] via P2P/IPC\n");
+        let transports =
+            read("garbage \u{fffd}\nNCCL WARN Channel 00 : 0[0] -> 1[1] via P2P/IPC\n");
         assert_eq!(transports.told(), "unknown");
         assert!(!transports.is_peer() && !transports.shares_memory());
         assert_eq!(read("").told(), "unknown");

@@ -40,7 +40,11 @@ fn write(value: i32, dtype: Dtype, out: &mut Vec<u8>) {
             let half = match value {
                 0 => 0,
                 // Sign, exponent with its bias changed from 127 to 15, upper ten bits of the fraction.
-                _ => ((single >> 16) & 0x8000) | ((((single >> 23) & 0xff) - 112) << 10) | ((single >> 13) & 0x3ff),
+                _ => {
+                    ((single >> 16) & 0x8000)
+                        | ((((single >> 23) & 0xff) - 112) << 10)
+                        | ((single >> 13) & 0x3ff)
+                }
             };
             out.extend((half as u16).to_le_bytes());
         }

@@ -12,7 +12,8 @@ use crate::{
         nccl::{Nccl, UniqueId},
     },
     gpu::{
-        Context, Device, DeviceMemory, Event, Graph, PinnedMemory, Region, Stream, System, WaitError,
+        Context, Device, DeviceMemory, Event, Graph, PinnedMemory, Region, Stream, System,
+        WaitError,
         nccl::{CommError, Communicators, Part},
     },
     model::{
@@ -90,15 +91,20 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     for line in input.lines() {
         let reply = match (serde_json::from_str::<Ask>(&line?), &mut worker) {
             (Err(error), _) => failed(format!("a request could not be read: {error}")),
-            (Ok(Ask::Open { candidates, gpus, mine }), _) => {
-                match Worker::open(&candidates, &gpus, &mine) {
-                    Ok((opened, ready)) => {
-                        worker = Some(ready);
-                        Reply::Opened(opened)
-                    }
-                    Err(message) => failed(message),
+            (
+                Ok(Ask::Open {
+                    candidates,
+                    gpus,
+                    mine,
+                }),
+                _,
+            ) => match Worker::open(&candidates, &gpus, &mine) {
+                Ok((opened, ready)) => {
+                    worker = Some(ready);
+                    Reply::Opened(opened)
                 }
-            }
+                Err(message) => failed(message),
+            },
             (Ok(_), None) => failed("a request came before the GPUs were opened".to_string()),
             (Ok(Ask::Id), Some(worker)) => match worker.nccl.unique_id() {
                 Ok(id) => Reply::Id(hex(&id.0)),
@@ -131,8 +137,14 @@ fn refused(error: &CommError) -> Reply {
 /// The file that NCCL was mapped from: the name alone does not tell which of several was found.
 fn mapped() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let paths = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
-    let mut own = paths.filter(|path| path.rsplit('/').next().is_some_and(|n| n.starts_with("libnccl")));
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+    let mut own = paths.filter(|path| {
+        path.rsplit('/')
+            .next()
+            .is_some_and(|n| n.starts_with("libnccl"))
+    });
     own.next().map(str::to_string)
 }
 
@@ -143,13 +155,15 @@ impl Worker {
         mine: &[u32],
     ) -> Result<(Opened, Worker), String> {
         let mut whys = Vec::new();
-        let opened = candidates.iter().find_map(|path| match Nccl::open(OsStr::new(path)) {
-            Ok(nccl) => Some((path, nccl)),
-            Err(why) => {
-                whys.push(why.to_string());
-                None
-            }
-        });
+        let opened = candidates
+            .iter()
+            .find_map(|path| match Nccl::open(OsStr::new(path)) {
+                Ok(nccl) => Some((path, nccl)),
+                Err(why) => {
+                    whys.push(why.to_string());
+                    None
+                }
+            });
         let (path, nccl) = opened.ok_or_else(|| whys.join("; "))?;
         let library = mapped().unwrap_or_else(|| path.clone());
         let version = nccl.version().map_err(|error| error.to_string())?;
@@ -158,11 +172,16 @@ impl Worker {
         let mut ranks = Vec::new();
         let mut free_bytes = u64::MAX;
         for &rank in mine {
-            let &(gpu, pci) = gpus.get(rank as usize).ok_or("a rank that does not exist")?;
+            let &(gpu, pci) = gpus
+                .get(rank as usize)
+                .ok_or("a rank that does not exist")?;
             let device = find(&devices, pci)?;
             let rank = Rank::open(&system, device, (rank, gpu));
             let rank = rank.map_err(|error| format!("GPU{gpu} at {pci}: {error}"))?;
-            let (free, _) = rank.context.memory_info().map_err(|error| error.to_string())?;
+            let (free, _) = rank
+                .context
+                .memory_info()
+                .map_err(|error| error.to_string())?;
             free_bytes = free_bytes.min(free);
             ranks.push(rank);
         }
@@ -205,9 +224,11 @@ impl Worker {
         let mut tally = Tally::default();
         let stopped = match &self.joined {
             Some(joined) => Run::new(self, joined, ask).and_then(|run| run.all(&mut tally)),
-            None => return tally.measured(Outcome::NotRun {
-                reason: "the group was not made".to_string(),
-            }),
+            None => {
+                return tally.measured(Outcome::NotRun {
+                    reason: "the group was not made".to_string(),
+                });
+            }
         };
         let wrong = tally.wrong.take();
         match (stopped, wrong) {
@@ -312,7 +333,9 @@ impl<'a> Run<'a> {
     fn slot(&self, local: usize, call: u32) -> Option<(Region, Region)> {
         let (vectors, sums) = self.memory.get(local)?;
         let part = |memory: &DeviceMemory| {
-            memory.region().part(u64::from(call) * self.ask.bytes, self.ask.bytes)
+            memory
+                .region()
+                .part(u64::from(call) * self.ask.bytes, self.ask.bytes)
         };
         Some((part(vectors)?, part(sums.as_ref().unwrap_or(vectors))?))
     }
@@ -339,10 +362,17 @@ impl<'a> Run<'a> {
         let parts: Vec<Part<'_>> = ranks
             .filter_map(|(local, rank)| {
                 let (from, to) = self.slot(local, call)?;
-                Some(Part { local, stream: &rank.stream, from, to })
+                Some(Part {
+                    local,
+                    stream: &rank.stream,
+                    from,
+                    to,
+                })
             })
             .collect();
-        Ok(self.joined.all_reduce(&parts, self.ask.bytes, self.ask.dtype)?)
+        Ok(self
+            .joined
+            .all_reduce(&parts, self.ask.bytes, self.ask.dtype)?)
     }
 
     /// All calls of a sample as one graph per rank.
@@ -401,10 +431,12 @@ impl<'a> Run<'a> {
         for rank in ranks {
             // At least a moment: work that is done is seen as done.
             let left = until.saturating_duration_since(Instant::now());
-            rank.stream.wait(left.max(Duration::from_millis(1))).map_err(|error| match error {
-                WaitError::TimedOut(_) => Stop::Hung(self.limit),
-                other => other.into(),
-            })?;
+            rank.stream
+                .wait(left.max(Duration::from_millis(1)))
+                .map_err(|error| match error {
+                    WaitError::TimedOut(_) => Stop::Hung(self.limit),
+                    other => other.into(),
+                })?;
         }
         self.joined.healthy()?;
         let mut shortest = f64::INFINITY;
@@ -441,7 +473,9 @@ impl<'a> Run<'a> {
                 let mut bytes = vec![0; length as usize];
                 vectors::repeat(&pattern, offset as usize, &mut bytes);
                 rank.window.borrow_mut().write(0, &bytes);
-                if let (Some(to), Some(from)) = (vector.part(offset, length), window.part(0, length)) {
+                if let (Some(to), Some(from)) =
+                    (vector.part(offset, length), window.part(0, length))
+                {
                     rank.stream.copy(to, from)?;
                 }
                 rank.stream.wait(self.limit)?;

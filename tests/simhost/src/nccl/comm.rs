@@ -116,7 +116,9 @@ impl Comm {
     /// Takes a rank's place.
     pub(super) fn join(name: &str, ranks: usize, rank: usize, gpu: usize) -> Result<Self, Failure> {
         let world = driver()?.world;
-        let scenario = std::env::var_os(SCENARIO_VARIABLE).map(PathBuf::from).unwrap_or_default();
+        let scenario = std::env::var_os(SCENARIO_VARIABLE)
+            .map(PathBuf::from)
+            .unwrap_or_default();
         let path = scenario.with_file_name(name);
         let shared = Shared::open(&path, ranks)
             .map_err(|e| Failure(SYSTEM, format!("{}: {e}", path.display())))?;
@@ -152,7 +154,10 @@ impl Comm {
                 let at = &self.world.scenario.gpus[self.gpu].at;
                 return Err(Failure(
                     INVALID_USAGE,
-                    format!("Duplicate GPU detected : rank {} and rank {other} both on CUDA device {at}", self.rank),
+                    format!(
+                        "Duplicate GPU detected : rank {} and rank {other} both on CUDA device {at}",
+                        self.rank
+                    ),
                 ));
             }
         }
@@ -181,7 +186,8 @@ impl Comm {
 
     /// NCCL's lines, where NCCL_DEBUG asks for them: to NCCL_DEBUG_FILE, else to standard output.
     fn log(&self) {
-        let info = std::env::var("NCCL_DEBUG").is_ok_and(|v| matches!(v.as_str(), "INFO" | "TRACE"));
+        let info =
+            std::env::var("NCCL_DEBUG").is_ok_and(|v| matches!(v.as_str(), "INFO" | "TRACE"));
         if !info {
             return;
         }
@@ -215,7 +221,10 @@ impl Comm {
             .collect();
         match std::env::var_os("NCCL_DEBUG_FILE") {
             Some(path) => {
-                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                let file = std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path);
                 if let Ok(mut file) = file {
                     let _ = file.write_all(text.as_bytes());
                 }
@@ -235,9 +244,15 @@ impl Comm {
         let driver = driver()?;
         let bytes = count * kind.bytes();
         for at in [from, to] {
-            let own = driver.memory.at(at).filter(|a| a.gpu == Some(self.gpu) && a.holds(at, bytes as u64));
+            let own = driver
+                .memory
+                .at(at)
+                .filter(|a| a.gpu == Some(self.gpu) && a.holds(at, bytes as u64));
             if own.is_none() {
-                return Err(Failure(INVALID_ARGUMENT, format!("no device memory of {bytes} bytes at {at:#x}")));
+                return Err(Failure(
+                    INVALID_ARGUMENT,
+                    format!("no device memory of {bytes} bytes at {at:#x}"),
+                ));
             }
         }
         let stream = driver.stream(stream)?;
@@ -257,7 +272,8 @@ impl Comm {
                 false => Via::IPC,
             },
         };
-        let submit = move |driver: &'static Driver, stream: &Arc<Stream>| part.submit(driver, stream);
+        let submit =
+            move |driver: &'static Driver, stream: &Arc<Stream>| part.submit(driver, stream);
         Ok(graph::put(driver, &stream, Arc::new(submit))?)
     }
 }
@@ -300,17 +316,26 @@ impl Part {
         concerned.sort_unstable();
         concerned.dedup();
         concerned.retain(|&i| world.strikes(i));
-        concerned.into_iter().map(|i| world.faults[i].kind.clone()).collect()
+        concerned
+            .into_iter()
+            .map(|i| world.faults[i].kind.clone())
+            .collect()
     }
 
     fn work(&self, world: &World, kinds: &[Kind]) -> Work {
         let topology = &world.topology;
         let (route, step) = match self.transport {
-            Transport::Peer if topology.nvlinks(self.source, self.gpu) > 0 => {
-                (topology.peer_route(self.source, self.gpu, Carrier::Sm), NVLINK_STEP_NS)
+            Transport::Peer if topology.nvlinks(self.source, self.gpu) > 0 => (
+                topology.peer_route(self.source, self.gpu, Carrier::Sm),
+                NVLINK_STEP_NS,
+            ),
+            Transport::Peer => (
+                topology.peer_route(self.source, self.gpu, Carrier::Sm),
+                PCIE_STEP_NS,
+            ),
+            Transport::SharedMemory => {
+                (topology.staged_route(self.source, self.gpu), SHARED_STEP_NS)
             }
-            Transport::Peer => (topology.peer_route(self.source, self.gpu, Carrier::Sm), PCIE_STEP_NS),
-            Transport::SharedMemory => (topology.staged_route(self.source, self.gpu), SHARED_STEP_NS),
         };
         let steps = 2 * (self.ranks as u64 - 1);
         Work {
