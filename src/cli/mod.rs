@@ -11,6 +11,7 @@ mod generate;
 mod host;
 mod list;
 mod map;
+mod nccl;
 mod qualify;
 mod recommend;
 mod selftest;
@@ -91,6 +92,12 @@ enum Command {
         /// Number of the inherited line over which descriptors pass.
         line: i32,
     },
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::nccl::NCCL)]
+    NcclWorker,
+    /// NCCL's all-reduce alone, as JSON rows.
+    #[command(hide = true)]
+    NcclBench(nccl::Options),
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
@@ -189,6 +196,11 @@ fn run(arguments: Arguments) -> u8 {
             std::io::stdin().lock(),
             std::io::stdout(),
         )),
+        Command::NcclWorker => protocol(probe::nccl::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::NcclBench(options) => nccl::run(&surroundings, &options),
         Command::Collector => protocol(collect::session::serve(
             std::io::stdin().lock(),
             std::io::stdout(),

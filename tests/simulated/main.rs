@@ -15,6 +15,7 @@ mod interposed;
 mod isolation;
 mod loaded;
 mod mechanisms;
+mod nccl;
 mod ranks;
 mod recommend;
 mod refusals;
