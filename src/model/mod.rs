@@ -3,6 +3,7 @@
 
 pub mod case;
 pub mod finding;
+pub mod group;
 pub mod ladder;
 pub mod launch;
 pub mod measurement;

@@ -253,13 +253,7 @@ fn answer(
         attempts_ran: if outcome.ran() { case.attempts } else { 0 },
         outcome,
         peer_access: PeerAccess::NotApplicable,
-        executor: format!(
-            "GPU{}",
-            match case.subject {
-                crate::model::case::Subject::Gpu(gpu) => gpu.0,
-                crate::model::case::Subject::Pair(pair) => pair.destination.0,
-            }
-        ),
+        executor: case.subject.to_string(),
         rate,
         took_ms: started.elapsed().as_secs_f64() * 1e3,
         notes: Vec::new(),

@@ -263,6 +263,7 @@ impl Cases {
             attempts,
             timed,
             load: None,
+            all_reduce: None,
         }
     }
 }
@@ -402,8 +403,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 let what = (exchange.id, Rung::Resident);
                 let case = |subject: &Subject| {
                     let attempts = match subject {
-                        Subject::Pair(_) => attempts,
                         Subject::Gpu(_) => resident::SLICED,
+                        Subject::Pair(_) | Subject::Group(_) => attempts,
                     };
                     make.make(*subject, what, (0, size), attempts, false)
                 };

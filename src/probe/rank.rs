@@ -183,6 +183,7 @@ impl Rank {
         let ends = match job.case.subject {
             Subject::Pair(pair) => (pair.source.0 as u8, pair.destination.0 as u8),
             Subject::Gpu(gpu) => (gpu.0 as u8, gpu.0 as u8),
+            Subject::Group(_) => return Err(SeatError::Layout.into()),
         };
         let number = mechanism::number(&job.case.mechanism);
         let run = self.open.run.wrapping_add(u32::from(job.pass)) & Key::RUN_BITS;

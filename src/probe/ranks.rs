@@ -92,7 +92,7 @@ impl Ranks {
         let usable: BTreeSet<u32> = pool.usable().iter().map(|(gpu, _)| *gpu).collect();
         let mut wanted: BTreeSet<Place> = BTreeSet::new();
         for case in cases {
-            wanted.extend(ends(case.subject));
+            wanted.extend(places(case.subject));
             if look.search {
                 wanted.extend(usable.iter().map(|gpu| (*gpu, false)));
             }
@@ -214,11 +214,29 @@ impl Ranks {
     }
 }
 
-/// The ranks of a subject: source first. On one GPU, two processes.
-fn ends(subject: Subject) -> [Place; 2] {
+/// Where the ranks of a subject are: source first; a group's in order. On one GPU, two processes.
+fn places(subject: Subject) -> Vec<Place> {
     match subject {
-        Subject::Pair(pair) => [(pair.source.0, false), (pair.destination.0, false)],
-        Subject::Gpu(gpu) => [(gpu.0, false), (gpu.0, true)],
+        Subject::Pair(pair) => vec![(pair.source.0, false), (pair.destination.0, false)],
+        Subject::Gpu(gpu) => vec![(gpu.0, false), (gpu.0, true)],
+        Subject::Group(group) => group.gpus().map(|gpu| (gpu.0, false)).collect(),
+    }
+}
+
+impl Ranks {
+    /// The ranks of a subject, by their places in the list.
+    fn of(&self, subject: Subject) -> Result<Vec<usize>, String> {
+        let found = places(subject).into_iter().map(|place| {
+            let at = self.at(place);
+            at.ok_or_else(|| format!("no worker could start on GPU{}", place.0))
+        });
+        found.collect()
+    }
+
+    /// The two ranks of a subject that has two: source and destination.
+    fn two(&self, subject: Subject) -> Result<[usize; 2], String> {
+        let all = self.of(subject)?;
+        <[usize; 2]>::try_from(all).map_err(|_| "it is not about two ranks".to_string())
     }
 }
 
@@ -233,6 +251,7 @@ fn executor(mechanism: &dyn Mechanism, subject: Subject) -> String {
             };
             format!("{engine} of GPU{gpu}, between two processes on it")
         }
+        Subject::Group(group) => group.to_string(),
     }
 }
 
@@ -279,15 +298,12 @@ struct Lane<'c> {
 impl<'c> Lane<'c> {
     fn open(ranks: &Ranks, case: &'c Case) -> Result<Lane<'c>, String> {
         let mechanism = mechanism::by_id(&case.mechanism).ok_or("unknown mechanism")?;
-        let [source, destination] = ends(case.subject).map(|place| {
-            let at = ranks.at(place);
-            at.ok_or_else(|| format!("no worker could start on GPU{}", place.0))
-        });
+        let [source, destination] = ranks.two(case.subject)?;
         Ok(Lane {
             case,
             mechanism,
-            source: source?,
-            destination: destination?,
+            source,
+            destination,
             started: Instant::now(),
             opened: false,
             number: 0,

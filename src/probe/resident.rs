@@ -126,6 +126,7 @@ pub fn executor(subject: Subject) -> String {
             pair.source, pair.destination
         ),
         Subject::Gpu(gpu) => format!("multiprocessors of GPU{gpu}, between two processes on it"),
+        Subject::Group(group) => format!("multiprocessors of {group}"),
     }
 }
 
@@ -611,6 +612,7 @@ fn ending(sent: &[Report], seen: &[Report], rounds: u32) -> Outcome {
             round,
             rounds,
             after_ms: waited.as_millis() as u64,
+            missing: None,
         };
     }
     if seen.iter().all(|report| report.ended == Ended::Done) {
@@ -822,6 +824,7 @@ mod tests {
             round,
             rounds: 9,
             after_ms: 1000,
+            missing: None,
         };
         // Here round 5 never came; there round 6 did not, because this side stopped.
         let (here, there) = ([report(Never, 4)], [report(Stopped, 5)]);

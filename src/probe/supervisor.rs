@@ -13,7 +13,7 @@ use super::{
 use crate::{
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record, Rung, WrongKind},
+        case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
         pair::{GpuIndex, OrderedPair},
         report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
@@ -67,9 +67,9 @@ pub(super) struct Supervisor<'a, 'h> {
     pub(super) plan: &'a Plan,
     pub(super) hooks: Hooks<'h>,
     pub(super) results: Results,
-    /// Pairs and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
-    pub(super) wrong: BTreeMap<(OrderedPair, String), WrongKind>,
-    pub(super) stopped: BTreeSet<(OrderedPair, String)>,
+    /// Pairs or groups and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
+    pub(super) wrong: BTreeMap<(Subject, String), WrongKind>,
+    pub(super) stopped: BTreeSet<(Subject, String)>,
     /// Workers for second looks.
     pub(super) alone: BTreeMap<Place, Staff>,
     claims: Claims<'a>,
@@ -362,18 +362,23 @@ impl Supervisor<'_, '_> {
                 "GPU{gpu} is quarantined: it hung or was lost, so nothing that it touches would prove anything"
             ));
         }
-        let pair = case.subject.pair()?;
-        let key = (pair, case.mechanism.clone());
+        let subject = case.subject;
+        let key = (subject, case.mechanism.clone());
         if self.stopped.contains(&key) {
             return not_run(format!(
-                "{pair} already hung or faulted in {}",
+                "{subject} already hung or faulted in {}",
                 case.mechanism
             ));
         }
+        let pairs: Vec<OrderedPair> = match subject {
+            Subject::Gpu(_) => return None,
+            Subject::Pair(pair) => vec![pair],
+            Subject::Group(group) => group.pairs().collect(),
+        };
         // Copies end by themselves; kernels that wait for bytes that do not come, and load on a broken pair, do not.
         if case.rung >= Rung::Resident
             && !self.plan.force
-            && let Some(unsafe_after) = self.first_failure(pair)
+            && let Some(unsafe_after) = self.first_failure(subject)
         {
             return not_run(format!("unsafe after {unsafe_after}"));
         }
@@ -385,26 +390,29 @@ impl Supervisor<'_, '_> {
         if place == Place::Off {
             return None;
         }
-        // Both kernels store into the other's memory.
-        if resident::by_id(&case.mechanism).is_some() {
-            let both = [pair, pair.reversed()];
-            return both
-                .into_iter()
-                .find_map(|pair| self.claims.hinders(pair, place));
-        }
-        let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
-            Some(Side::Destination) => pair.reversed(),
-            _ => pair,
-        };
-        self.claims.hinders(accessor, place)
+        let side = mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side);
+        let needed = pairs.into_iter().flat_map(|pair| match side {
+            Some(Side::Destination) => vec![pair.reversed()],
+            Some(_) => vec![pair],
+            // Kernels that wait for each other store into each other's memory.
+            None => vec![pair, pair.reversed()],
+        });
+        let mut needed = needed.filter_map(|accessor| self.claims.hinders(accessor, place));
+        needed.next()
     }
 
-    /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
-    /// no kernel waits for it.
-    fn first_failure(&self, pair: OrderedPair) -> Option<String> {
+    /// The lowest failed peer case of a pair in either direction, or within a group, in words. What goes through the host
+    /// does not count: no kernel waits for it.
+    fn first_failure(&self, of: Subject) -> Option<String> {
         let failed = self.wrong.keys().chain(&self.stopped);
         failed
-            .filter(|(p, _)| *p == pair || *p == pair.reversed())
+            .filter(|(failed, _)| match (*failed, of) {
+                (Subject::Pair(p), Subject::Pair(own)) => p == own || p == own.reversed(),
+                (Subject::Pair(p), Subject::Group(group)) => group.holds(p),
+                (Subject::Group(part), Subject::Group(group)) => part.is_within(group),
+                (Subject::Group(_), Subject::Pair(_)) => false,
+                (Subject::Gpu(_), _) | (_, Subject::Gpu(_)) => false,
+            })
             .filter_map(|(p, id)| {
                 let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
                 let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
@@ -562,7 +570,7 @@ impl Supervisor<'_, '_> {
                 String::new(),
             ),
         };
-        let alone = case.timed || case.subject.pair().is_none();
+        let alone = case.timed || matches!(case.subject, Subject::Gpu(_));
         Record {
             case,
             outcome,

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod check;
 pub mod diagnose;
 mod evidence;
+mod groups;
 pub mod json;
 pub mod launch;
 mod loaded;

@@ -474,6 +474,7 @@ fn record(
             attempts: 3,
             timed: true,
             load: None,
+            all_reduce: None,
         },
         attempts_ran: if outcome.ran() { 3 } else { 0 },
         outcome,

@@ -190,6 +190,7 @@ fn a_flag_that_never_comes() {
             round: 3,
             rounds: 1000,
             after_ms: 2000,
+            missing: None,
         },
         _ => Outcome::Intact,
     });

@@ -154,6 +154,7 @@ fn a_waiting_kernel_that_gave_up_vetoes_kernels_that_wait() {
         round: 3,
         rounds: 1000,
         after_ms: 2000,
+        missing: None,
     };
     host.set(pair(1, 0), "ipc-resident", never);
     assert_eq!(

@@ -431,6 +431,7 @@ fn late_and_never_are_told_in_words() {
         round: 3,
         rounds: 1000,
         after_ms: 2000,
+        missing: None,
     };
     host.set(pair(1, 0), "resident", never);
     let headline = judged(&host, &sound_checker()).headline;
