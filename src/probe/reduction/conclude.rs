@@ -1,0 +1,228 @@
+//! From what each rank saw to one row: whether the sums were right, who never came, how long a call took. Pure.
+
+use super::{
+    Series, Sight,
+    exact::{self, Order},
+};
+use crate::{
+    gpu::reduce::{GivenUp, How, Verdict},
+    model::{
+        case::{Corruption, Outcome, UnitCounts, WrongKind},
+        measurement::{Measurement, Unit},
+        reduction::{Arrangement, Launch, Reduction},
+    },
+};
+
+/// The row of a series whose ranks ran on `gpus`, in rank order.
+pub fn conclude(
+    series: &Series,
+    gpus: &[u32],
+    arrangement: Arrangement,
+    sights: &[Sight],
+) -> Reduction {
+    let ranks = gpus.len() as u32;
+    let mut notes = Vec::new();
+    let calls = sights
+        .iter()
+        .map(|sight| sight.verdict.map_or(0, |verdict| verdict.judged))
+        .min()
+        .unwrap_or(0);
+    let outcome = corrupt(series, ranks, sights)
+        .or_else(|| failure(sights))
+        .or_else(|| never(series, sights, &mut notes))
+        .unwrap_or_else(
+            || match calls == planned(series) && sights.len() == gpus.len() {
+                true => Outcome::Intact,
+                false => Outcome::NotRun {
+                    reason: format!("{calls} of {} calls were judged", planned(series)),
+                },
+            },
+        );
+    let time = match arrangement {
+        Arrangement::ProcessesOfOneGpu => {
+            notes.push("no time: two processes on one GPU take turns".to_string());
+            None
+        }
+        _ => outcome.is_intact().then(|| time(series, sights)).flatten(),
+    };
+    if let Some(shape) = series.shape(ranks) {
+        notes.push(format!(
+            "{} blocks of {} threads",
+            shape.blocks, shape.threads
+        ));
+    }
+    Reduction {
+        algorithm: series.algorithm.clone(),
+        gpus: gpus.to_vec(),
+        arrangement,
+        dtype: series.dtype,
+        bytes: series.bytes,
+        in_place: series.in_place,
+        launch: series.launch,
+        outcome,
+        calls,
+        time,
+        transport: None,
+        notes,
+    }
+}
+
+/// Calls that are judged when all goes well.
+fn planned(series: &Series) -> u64 {
+    let each = match series.launch {
+        Launch::Eager => 1,
+        Launch::Graph => series.counts.len() as u64,
+    };
+    let timed = series.timing.map_or(0, |timing| {
+        u64::from(timing.samples) * u64::from(timing.calls + timing.warmup)
+    });
+    u64::from(series.calls) * each + timed
+}
+
+/// Of each sample the slowest rank: the call is over when all have its result.
+fn time(series: &Series, sights: &[Sight]) -> Option<Measurement> {
+    let timing = series.timing?;
+    let samples: Vec<f64> = (0..timing.samples as usize)
+        .map(|nth| {
+            let mut all = sights.iter().map(|sight| sight.us.get(nth).copied());
+            all.try_fold(0f64, |most, us| us.map(|us| most.max(us)))
+        })
+        .collect::<Option<_>>()?;
+    let how = match series.launch {
+        Launch::Eager => "launches",
+        Launch::Graph => "calls of one graph",
+    };
+    Some(Measurement {
+        samples,
+        unit: Unit::Us,
+        warmup: timing.warmup,
+        method: format!(
+            "a sample is the mean of {} {how} back to back, each on vectors of its own, queued behind a gate; events on a non-blocking stream, slowest rank",
+            timing.calls
+        ),
+        caveats: Vec::new(),
+    })
+}
+
+/// A rank that hung, faulted or died: what came of it first.
+fn failure(sights: &[Sight]) -> Option<Outcome> {
+    let severity = |outcome: &Outcome| match outcome {
+        Outcome::Died { .. } => 0,
+        Outcome::Faulted { .. } => 1,
+        Outcome::TimedOut { .. } => 2,
+        Outcome::Refused { .. } => 3,
+        _ => 4,
+    };
+    let all = sights.iter().filter_map(|sight| sight.failure.as_ref());
+    all.min_by_key(|outcome| severity(outcome)).cloned()
+}
+
+/// Who never came. Of all waits that were given up, that of the earliest call and phase was the first: whoever waits for a
+/// rank that waits itself is later. Of equals, the longest.
+fn never(series: &Series, sights: &[Sight], notes: &mut Vec<String>) -> Option<Outcome> {
+    let waits = sights
+        .iter()
+        .flat_map(|sight| sight.given_up.iter().map(move |wait| (sight.rank, wait)));
+    let first = |wait: &GivenUp| (wait.call, wait.phase, std::cmp::Reverse(wait.waited_us));
+    // The stop word ends waits of which nobody's clock ran out.
+    let (waiter, wait) = waits.min_by_key(|(_, wait)| (wait.how == How::Stopped, first(wait)))?;
+    notes.push(format!(
+        "rank {} block {} never came: rank {waiter} waited for it {} ms in call {}, phase {}",
+        wait.rank,
+        wait.block,
+        wait.waited_us / 1000,
+        wait.call + 1,
+        wait.phase + 1
+    ));
+    Some(Outcome::Never {
+        round: wait.call.saturating_add(1),
+        rounds: u32::try_from(planned(series)).unwrap_or(u32::MAX),
+        after_ms: wait.waited_us / 1000,
+    })
+}
+
+fn corrupt(series: &Series, ranks: u32, sights: &[Sight]) -> Option<Outcome> {
+    let wrong: Vec<(u32, Verdict)> = sights
+        .iter()
+        .filter_map(|sight| Some((sight.rank, sight.verdict.filter(|v| v.wrong > 0)?)))
+        .collect();
+    // The earliest call in which a sum was wrong.
+    let (rank, verdict) = wrong.iter().min_by_key(|(_, v)| v.first)?;
+    let (call, element) = verdict.first?;
+    let (kind, what) = name(verdict, ranks);
+    let all: Vec<String> = wrong.iter().map(|(rank, _)| rank.to_string()).collect();
+    let order = series.algorithm().map_or(Order::Ranks, |a| a.order());
+    let place = (call, element);
+    let want = exact::expected(
+        series.dtype,
+        (series.values, order),
+        (series.seed, ranks),
+        place,
+    );
+    let digits = 2 * series.dtype.bytes() as usize;
+    let got = verdict
+        .got
+        .map_or("other bits".to_string(), |got| format!("0x{got:0digits$x}"));
+    let detail = format!(
+        "rank {rank}: {what}; first in call {}, element {element}: {got} where 0x{want:0digits$x} belongs; wrong sums on rank{} {}",
+        call + 1,
+        if all.len() == 1 { "" } else { "s" },
+        all.join(", ")
+    );
+    let elements = verdict.judged * series.count();
+    Some(Outcome::Corrupt(Box::new(Corruption {
+        kind,
+        detail,
+        attempt: u32::try_from(call + 1).unwrap_or(u32::MAX),
+        wrong_attempts: verdict.wrong_calls as u32,
+        attempts_ran: verdict.judged as u32,
+        first_offset: element * series.dtype.bytes(),
+        last_offset: series.bytes,
+        // Elements here: a sum has no units that name themselves.
+        wrong_units: verdict.wrong,
+        units: elements,
+        counts: UnitCounts {
+            equal: elements.saturating_sub(verdict.wrong),
+            poison: verdict.poison,
+            zero: verdict.zero,
+            unknown: verdict.wrong - (verdict.poison + verdict.zero).min(verdict.wrong),
+            ..Default::default()
+        },
+        samples: Vec::new(),
+        accessor_sees_right: None,
+        source_intact: None,
+        owner_views_agree: None,
+    })))
+}
+
+/// The kind of wrong that explains every wrong element, and in words.
+fn name(verdict: &Verdict, ranks: u32) -> (WrongKind, String) {
+    let all = verdict.wrong;
+    if verdict.poison == all {
+        return (
+            WrongKind::Dropped,
+            format!("{all} elements were never written"),
+        );
+    }
+    let kinds = [
+        (WrongKind::Zeroed, "is missing"),
+        (WrongKind::Stale, "is that of the call before"),
+        (WrongKind::Stale, "is that of two calls before"),
+    ];
+    let mut fitting = Vec::new();
+    for ((kind, words), by_rank) in kinds.into_iter().zip(&verdict.instead) {
+        let guilty = by_rank.iter().zip(0..ranks).filter(|(n, _)| **n == all);
+        fitting.extend(guilty.map(|(_, rank)| (kind, rank, words)));
+    }
+    match fitting.as_slice() {
+        [(kind, rank, words)] => (
+            *kind,
+            format!("in {all} elements the contribution of rank {rank} {words}"),
+        ),
+        _ if verdict.zero == all => (WrongKind::Zeroed, format!("{all} elements are zero")),
+        _ => (
+            WrongKind::Mixed,
+            format!("{all} elements are wrong, in no way that one rank's contribution explains"),
+        ),
+    }
+}
