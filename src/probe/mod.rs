@@ -14,6 +14,7 @@ pub mod plan;
 pub mod pool;
 pub mod rank;
 mod ranks;
+pub mod reduced;
 pub mod reduction;
 pub mod resident;
 pub mod seat;

@@ -2,7 +2,10 @@
 //! their steps, attempt by attempt, and relays file descriptors. All ranks of a step work side by side, and none ever waits
 //! for another: whoever misses a deadline is seen from here.
 
+mod reduced;
 mod resident;
+
+pub(in crate::probe) use reduced::one as reduce_one;
 
 use super::{
     mechanism::{self, Mechanism, Memory, Side},
@@ -43,17 +46,20 @@ pub(super) struct Ranks {
     /// Started, and not yet asked whether they are open.
     starting: Vec<(Place, Child, Line)>,
     generation: u8,
+    /// Run nonce.
+    run: u32,
     /// Attempts so far: words of an attempt are unlike those of all before it.
     attempts: BTreeMap<(Subject, String), u32>,
 }
 
 impl Ranks {
     /// None yet.
-    pub(super) fn new(generation: u8) -> Ranks {
+    pub(super) fn new(generation: u8, run: u32) -> Ranks {
         Ranks {
             members: Vec::new(),
             starting: Vec::new(),
             generation,
+            run,
             attempts: BTreeMap::new(),
         }
     }
@@ -175,8 +181,16 @@ impl Ranks {
         look: Look,
         deadline: Instant,
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
-        let (exchanges, cases): (Vec<&Case>, Vec<&Case>) =
-            cases.iter().partition(|case| case.rung == Rung::Resident);
+        let (reductions, cases): (Vec<&Case>, Vec<&Case>) =
+            cases.iter().partition(|case| case.all_reduce.is_some());
+        if !reductions.is_empty() {
+            // A round is of one mechanism.
+            let seed = (self.run, look.pass);
+            return reduced::run(self, &reductions, seed, deadline);
+        }
+        let (exchanges, cases): (Vec<&Case>, Vec<&Case>) = cases
+            .into_iter()
+            .partition(|case| case.rung == Rung::Resident);
         let (mut answers, lost) = match exchanges.is_empty() {
             true => (BTreeMap::new(), None),
             false => resident::run(self, &exchanges, look.pass, deadline),
@@ -269,6 +283,7 @@ fn blank(case: &Case, outcome: Outcome) -> Answer {
         took_ms: 0.0,
         notes: Vec::new(),
         retire: false,
+        reductions: Vec::new(),
     }
 }
 

@@ -716,6 +716,7 @@ pub fn run(setting: &Setting, cases: &[&Case], mut emit: impl FnMut(Answer)) {
                 took_ms: started.elapsed().as_secs_f64() * 1e3,
                 notes: Vec::new(),
                 retire,
+                reductions: Vec::new(),
             });
         }
     }

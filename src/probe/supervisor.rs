@@ -7,7 +7,7 @@ use super::{
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
-    resident,
+    reduced, resident,
     wire::{Answer, Reply, Request},
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     model::{
         case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
         pair::{GpuIndex, OrderedPair},
+        reduction::Reduction,
         report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
     },
@@ -45,6 +46,8 @@ pub struct Results {
     pub records: Vec<Record>,
     /// Before, under load, after.
     pub observations: Vec<Observation>,
+    /// All-reduces that were timed.
+    pub reductions: Vec<Reduction>,
     /// Planted faults.
     pub selftest: Option<Selftest>,
     /// What the CUDA library's markers said.
@@ -415,8 +418,9 @@ impl Supervisor<'_, '_> {
             })
             .filter_map(|(p, id)| {
                 let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
+                let all_reduce = reduced::by_id(id).map(|way| (way.rung(), way.place));
                 let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
-                let (rung, place) = known.or(exchange)?;
+                let (rung, place) = known.or(exchange).or(all_reduce)?;
                 (place != Place::Off).then_some((rung, *p, id))
             })
             .min()
@@ -499,7 +503,8 @@ impl Supervisor<'_, '_> {
         }
         // An exchange is both directions of its pair: with no other pair beside it, it was alone.
         let one_exchange = round.cases.iter().all(|case| {
-            let pair = case.subject.pair().filter(|_| case.rung == Rung::Resident);
+            let waits = case.rung == Rung::Resident || case.all_reduce.is_some();
+            let pair = case.subject.pair().filter(|_| waits);
             let first = round.cases.first().and_then(|case| case.subject.pair());
             pair.is_some() && (pair == first || pair.map(OrderedPair::reversed) == first)
         });
@@ -528,7 +533,10 @@ impl Supervisor<'_, '_> {
             self.spent(&name, began.elapsed());
         }
         let deadline = Instant::now() + self.pool.limit(cases);
-        let (answers, ended) = open.run(cases, look, deadline);
+        let (mut answers, ended) = open.run(cases, look, deadline);
+        for answer in answers.values_mut() {
+            self.results.reductions.append(&mut answer.reductions);
+        }
         if ended.is_some()
             && let Some(open) = staff.take()
             && !open.kill()
@@ -696,5 +704,6 @@ pub fn mechanism_ids() -> Vec<&'static str> {
         .map(|(id, _)| *id)
         .chain(mechanism::ROSTER.iter().map(|m| m.id()))
         .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
+        .chain(reduced::ROSTER.iter().map(|way| way.id))
         .collect()
 }

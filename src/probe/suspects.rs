@@ -288,5 +288,6 @@ pub(super) fn unanswered(case: &Case, outcome: Outcome, took: Duration) -> Answe
         took_ms: took.as_secs_f64() * 1e3,
         notes: Vec::new(),
         retire: true,
+        reductions: Vec::new(),
     }
 }

@@ -114,6 +114,7 @@ fn blank(case: &Case, outcome: Outcome) -> Answer {
         took_ms: 0.0,
         notes: Vec::new(),
         retire: false,
+        reductions: Vec::new(),
     }
 }
 

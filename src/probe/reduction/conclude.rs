@@ -7,8 +7,9 @@ use super::{
 use crate::{
     gpu::reduce::{GivenUp, How, Verdict},
     model::{
-        case::{Corruption, Outcome, UnitCounts, WrongKind},
+        case::{Corruption, Missing, Outcome, UnitCounts, WrongKind},
         measurement::{Measurement, Unit},
+        pair::GpuIndex,
         reduction::{Arrangement, Launch, Reduction},
     },
 };
@@ -29,7 +30,7 @@ pub fn conclude(
         .unwrap_or(0);
     let outcome = corrupt(series, ranks, sights)
         .or_else(|| failure(sights))
-        .or_else(|| never(series, sights, &mut notes))
+        .or_else(|| never(series, gpus, sights, &mut notes))
         .unwrap_or_else(
             || match calls == planned(series) && sights.len() == gpus.len() {
                 true => Outcome::Intact,
@@ -119,7 +120,12 @@ fn failure(sights: &[Sight]) -> Option<Outcome> {
 
 /// Who never came. Of all waits that were given up, that of the earliest call and phase was the first: whoever waits for a
 /// rank that waits itself is later. Of equals, the longest.
-fn never(series: &Series, sights: &[Sight], notes: &mut Vec<String>) -> Option<Outcome> {
+fn never(
+    series: &Series,
+    gpus: &[u32],
+    sights: &[Sight],
+    notes: &mut Vec<String>,
+) -> Option<Outcome> {
     let waits = sights
         .iter()
         .flat_map(|sight| sight.given_up.iter().map(move |wait| (sight.rank, wait)));
@@ -138,6 +144,11 @@ fn never(series: &Series, sights: &[Sight], notes: &mut Vec<String>) -> Option<O
         round: wait.call.saturating_add(1),
         rounds: u32::try_from(planned(series)).unwrap_or(u32::MAX),
         after_ms: wait.waited_us / 1000,
+        missing: gpus.get(wait.rank as usize).map(|gpu| Missing {
+            rank: wait.rank,
+            gpu: GpuIndex(*gpu),
+            block: wait.block,
+        }),
     })
 }
 

@@ -26,7 +26,8 @@ pub fn run(
     mut emit: impl FnMut(Reduction),
 ) {
     let series = request.series(members.len() as u32);
-    let mut group = match Group::open(members, &series) {
+    let opened = load(members).and_then(|members| Group::open(&members, &series));
+    let mut group = match opened {
         Ok(group) => group,
         Err(error) => {
             let outcome = error.outcome();
@@ -46,6 +47,24 @@ pub fn run(
     }
 }
 
+/// A rank of one process: its GPU, context and kernels.
+pub type Member = (u32, Arc<Context>, Arc<Reduce>);
+
+/// Loads the kernels of each GPU once.
+fn load(members: &[(u32, Arc<Context>)]) -> Result<Vec<Member>, RankError> {
+    let mut loaded: BTreeMap<u32, Arc<Reduce>> = BTreeMap::new();
+    let mut all = Vec::new();
+    for (gpu, context) in members {
+        let kernels = match loaded.get(gpu) {
+            Some(kernels) => kernels.clone(),
+            None => Arc::new(Reduce::load(context)?),
+        };
+        loaded.insert(*gpu, kernels.clone());
+        all.push((*gpu, context.clone(), kernels));
+    }
+    Ok(all)
+}
+
 /// How ranks on these GPUs are arranged in one process.
 fn arrangement(gpus: &[u32]) -> Arrangement {
     match gpus.split_first() {
@@ -63,8 +82,8 @@ fn failed(members: &[(u32, Arc<Context>)], series: &Series, outcome: &Outcome) -
 }
 
 /// The ranks, and host memory for mailboxes that lie there.
-struct Group<'a> {
-    members: &'a [(u32, Arc<Context>)],
+pub struct Group {
+    gpus: Vec<u32>,
     ranks: Vec<Rank>,
     kernels: Vec<Arc<Reduce>>,
     /// Ranks on the GPU of each rank.
@@ -72,8 +91,9 @@ struct Group<'a> {
     host: Vec<PinnedMemory>,
 }
 
-impl<'a> Group<'a> {
-    fn open(members: &'a [(u32, Arc<Context>)], series: &[Series]) -> Result<Group<'a>, RankError> {
+impl Group {
+    /// Makes the memory of all ranks, enough for each of `series`.
+    pub fn open(members: &[Member], series: &[Series]) -> Result<Group, RankError> {
         let count = members.len() as u32;
         let on_host = |s: &&Series| {
             let algorithm = s.algorithm();
@@ -88,19 +108,10 @@ impl<'a> Group<'a> {
             }
             needs.max(own)
         });
-        let mut loaded: BTreeMap<u32, Arc<Reduce>> = BTreeMap::new();
-        for (gpu, context) in members {
-            if !loaded.contains_key(gpu) {
-                loaded.insert(*gpu, Arc::new(Reduce::load(context)?));
-            }
-        }
         let (mut ranks, mut kernels, mut sharings, mut memory) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (rank, (gpu, context)) in members.iter().enumerate() {
-            let Some(reduce) = loaded.get(gpu) else {
-                continue;
-            };
-            let sharing = members.iter().filter(|(other, _)| other == gpu).count() as u32;
+        for (rank, (gpu, context, reduce)) in members.iter().enumerate() {
+            let sharing = members.iter().filter(|(other, ..)| other == gpu).count() as u32;
             let place = Place {
                 rank: rank as u32,
                 ranks: count,
@@ -114,7 +125,7 @@ impl<'a> Group<'a> {
             }
         }
         Ok(Group {
-            members,
+            gpus: members.iter().map(|(gpu, ..)| *gpu).collect(),
             ranks,
             kernels,
             sharing: sharings,
@@ -149,21 +160,20 @@ impl<'a> Group<'a> {
         Ok(series)
     }
 
-    fn run(&mut self, series: &Series, factor: u32) -> Reduction {
-        let gpus: Vec<u32> = self.ranks.iter().map(|rank| rank.gpu).collect();
-        let fitted = match self.fitted(series) {
-            Ok(fitted) => fitted,
-            Err(error) => return failed(self.members, series, &RankError::from(error).outcome()),
-        };
+    /// Begins a series on all ranks, and answers it with the number of blocks that fit. No rank of the process may be waiting
+    /// for another.
+    pub fn begin(&mut self, series: &Series, factor: u32) -> Result<Series, RankError> {
+        let fitted = self.fitted(series)?;
         let mailboxes = self.mailboxes(&fitted);
-        let begun: Result<(), RankError> = self
-            .ranks
+        self.ranks
             .iter_mut()
-            .try_for_each(|rank| rank.begin(&fitted, &mailboxes, SETUP * factor));
-        if let Err(error) = begun {
-            return failed(self.members, &fitted, &error.outcome());
-        }
-        for step in steps(&fitted) {
+            .try_for_each(|rank| rank.begin(&fitted, &mailboxes, SETUP * factor))?;
+        Ok(fitted)
+    }
+
+    /// Makes all calls of a series that was begun. What its ranks saw may be read once no rank of the process waits any more.
+    pub fn play(&mut self, series: &Series, factor: u32) {
+        for step in steps(series) {
             self.ranks.iter_mut().for_each(|rank| rank.queue(step));
             // Whoever could not queue keeps the others waiting for nothing.
             if self.ranks.iter().any(|rank| !rank.well()) {
@@ -177,7 +187,29 @@ impl<'a> Group<'a> {
                 break;
             }
         }
-        let sights: Vec<Sight> = self.ranks.iter_mut().map(|r| r.sight(factor)).collect();
-        conclude(&fitted, &gpus, arrangement(&gpus), &sights)
+    }
+
+    /// What each rank saw of the series.
+    pub fn sights(&mut self, factor: u32) -> Vec<Sight> {
+        self.ranks.iter_mut().map(|r| r.sight(factor)).collect()
+    }
+
+    fn run(&mut self, series: &Series, factor: u32) -> Reduction {
+        let arrangement = arrangement(&self.gpus);
+        match self.begin(series, factor) {
+            Ok(fitted) => {
+                self.play(&fitted, factor);
+                let sights = self.sights(factor);
+                conclude(&fitted, &self.gpus, arrangement, &sights)
+            }
+            Err(error) => {
+                let outcome = error.outcome();
+                let ranks = 0..self.gpus.len() as u32;
+                let sights: Vec<Sight> = ranks
+                    .map(|rank| Sight::lost(rank, outcome.clone()))
+                    .collect();
+                conclude(series, &self.gpus, arrangement, &sights)
+            }
+        }
     }
 }

@@ -51,8 +51,7 @@ pub const ROSTER: [&dyn Algorithm; 6] = [
     &pinned_host::PinnedHost,
 ];
 
-/// Most ranks of an all-reduce.
-pub const MOST_RANKS: u32 = 8;
+pub use crate::model::reduction::MOST_RANKS;
 
 /// Where ranks leave data for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,8 +40,10 @@ const PINNED_BYTES: usize = 16 << 10;
 const BATCH: u32 = 150;
 /// What a stream may take to end once it was told to stop.
 const GRACE: Duration = Duration::from_secs(2);
-/// Wall time of a batch or a sample that goes well, far above what any link needs.
-const STEP: Duration = Duration::from_secs(20);
+/// Wall time of a call that goes well with all that is done around it, beside its bytes; far above what any link needs.
+const CALL: Duration = Duration::from_millis(10);
+/// Bytes that a slow link carries in a second.
+const SLOW: f64 = 2e8;
 
 /// Which rank of how many, and how many of them share its GPU as streams of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +164,29 @@ struct Begun {
     queued: u64,
     us: Vec<f64>,
     failure: Option<Outcome>,
+}
+
+/// Wall time of a step that goes well, on a slow link.
+fn time_of(series: &Series, step: Step, ranks: u32) -> Duration {
+    let calls = match (step, series.launch) {
+        (Step::Calls(n), Launch::Eager) => u64::from(n),
+        (Step::Calls(n), Launch::Graph) => u64::from(n) * series.counts.len() as u64,
+        (Step::Sample, _) => series
+            .timing
+            .map_or(0, |timing| u64::from(timing.calls + timing.warmup)),
+    };
+    // Between two processes that take turns on one GPU a wait lasts as long as its limit says it may.
+    let patient = series.limit.as_secs_f64() / 100.0;
+    let bytes = series.bytes as f64 * f64::from(ranks);
+    let each = CALL.as_secs_f64().max(patient) + bytes / SLOW;
+    GRACE + Duration::from_secs_f64(each * calls as f64)
+}
+
+/// Wall time within which every rank has answered, whatever happened, on real hardware.
+pub fn whole(series: &Series, ranks: u32) -> Duration {
+    let steps = steps(series).into_iter();
+    let work: Duration = steps.map(|step| time_of(series, step, ranks)).sum();
+    work + 2 * series.limit + 3 * GRACE
 }
 
 /// One rank and its memory.
@@ -472,7 +497,7 @@ impl Rank {
         let Some(mut begun) = self.begun.take() else {
             return;
         };
-        let limit = (STEP + begun.series.limit) * factor;
+        let limit = (time_of(&begun.series, step, self.place.ranks) + begun.series.limit) * factor;
         if let Err(error) = self.settle(limit, factor) {
             begun.failure.get_or_insert(error.outcome());
         } else if let (Step::Sample, Some(timing)) = (step, begun.series.timing) {
