@@ -256,7 +256,7 @@ fn ladder() -> Vec<Step> {
 }
 
 /// The stronger of two marks: nothing clears one.
-fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
+pub(super) fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     match (one, other) {
         (Authenticity::Hardware, other) => other,
         (one, _) => one,

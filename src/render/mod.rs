@@ -17,6 +17,7 @@ mod matrix;
 mod outcomes;
 mod page;
 pub mod recommend;
+pub mod reduce;
 pub mod selftest;
 pub mod terminal;
 mod tree;
