@@ -16,6 +16,7 @@ mod loaded;
 mod mechanisms;
 mod ranks;
 mod recommend;
+mod reduced;
 mod refusals;
 mod resident;
 mod scenarios;
