@@ -6,7 +6,11 @@
 use peerproof::{
     diagnose,
     gpu::{kernels::INTEGRITY_PTX, resident::RESIDENT_PTX},
-    probe::{loaded, mechanism, resident},
+    probe::{
+        loaded,
+        mechanism::{self, Place},
+        reduced, reduction, resident,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -215,4 +219,36 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 128\n"));
     assert!(host.contains("const FLAG_STRIDE: u64 = 128;"));
     assert!(device.contains("#define FLAG_STRIDE 128\n"));
+}
+
+#[test]
+fn an_all_reduce_of_the_ladder_is_an_algorithm_in_one_kind_of_workers() {
+    let ways = set(reduced::ROSTER.iter().map(|way| way.id));
+    let others = mechanism::ROSTER.iter().map(|m| m.id());
+    let others = others
+        .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
+        .chain(peerproof::probe::alone::ROSTER.iter().map(|(id, _)| *id));
+    assert!(ways.is_disjoint(&set(others)));
+    for algorithm in reduction::ROSTER {
+        let mine: Vec<_> = reduced::ROSTER
+            .iter()
+            .filter(|way| way.algorithm == algorithm.id())
+            .collect();
+        // Host memory of one process is not shared with others.
+        let wanted = match algorithm.mailboxes() {
+            reduction::Mailboxes::Host => vec![Place::Off],
+            reduction::Mailboxes::Peer => vec![Place::On, Place::Ranks],
+        };
+        let places: Vec<Place> = mine.iter().map(|way| way.place).collect();
+        assert_eq!(places, wanted, "{}", algorithm.id());
+    }
+    for way in &reduced::ROSTER {
+        assert!(way.algorithm().is_some(), "{}", way.id);
+        let across = way.place == Place::Ranks;
+        assert_eq!(way.id.starts_with("ipc-"), across, "{}", way.id);
+    }
+    // What proves the rung takes two ranks as well as eight.
+    for way in reduced::founding().filter(|way| way.place != Place::Off) {
+        assert!(way.algorithm().is_some_and(|a| (2..=8).all(|n| a.takes(n))));
+    }
 }

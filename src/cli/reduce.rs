@@ -123,6 +123,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         &plan::Selection {
             gpus: gpus.clone(),
             mechanisms: Some(Vec::new()),
+            // Its buffers serve nothing here.
+            budget: plan::Budget::Quick,
             shared: options.shared,
             ..Default::default()
         },

@@ -113,7 +113,16 @@ pub(super) fn patience(case: &Case) -> Duration {
 /// Wall time that a case may take before its workers are given up, on real hardware.
 pub(super) fn whole(case: &Case) -> Duration {
     let ranks = gpus(case.subject).len() as u32;
-    series(case, 0, 0).map_or(Duration::ZERO, |s| reduction::rank::whole(&s, ranks))
+    match series(case, 0, 0) {
+        Some(series) => reduction::rank::whole(&series, ranks),
+        // Every algorithm in turn.
+        None => ROSTER
+            .iter()
+            .filter(|way| way.place != Place::Ranks)
+            .filter_map(|way| series_of(way, case, 0, 0))
+            .map(|series| reduction::rank::whole(&series, ranks))
+            .sum(),
+    }
 }
 
 /// Calls before the timed ones, which bring the ranks together.
@@ -122,12 +131,16 @@ const WARMUP: u32 = 2;
 /// The series of calls that a case is, the same for all its ranks. Graphs get random values, whose last bits tell the order
 /// of addition; eager calls get integers, whose sums are exact in any order.
 pub(super) fn series(case: &Case, run: u32, pass: u16) -> Option<Series> {
+    series_of(by_id(&case.mechanism)?, case, run, pass)
+}
+
+fn series_of(way: &Way, case: &Case, run: u32, pass: u16) -> Option<Series> {
     let AllReduce {
         dtype,
         in_place,
         launch,
     } = case.all_reduce?;
-    let algorithm = by_id(&case.mechanism)?.algorithm()?;
+    let algorithm = way.algorithm()?;
     let count = case.bytes / dtype.bytes();
     // Whole, without its last element, a little over half, whole: what a slot held before is longer or shorter.
     let mut counts = vec![count, count.saturating_sub(1), count / 2 + 1, count];

@@ -49,8 +49,8 @@ fn large(memory: u64) -> u64 {
     (memory >> 16).clamp(1 << 10, 512 << 10) / 16 * 16
 }
 
-/// Shapes whose sums are judged and not timed.
-fn judged(memory: u64, budget: Budget) -> Vec<Shape> {
+/// Shapes whose sums are judged and not timed: a small vector for the first algorithm, a larger one for all of them.
+fn judged(memory: u64, budget: Budget, first: bool) -> Vec<Shape> {
     let shape = |bytes, dtype, (launch, in_place)| Shape {
         bytes,
         calls: calls(budget),
@@ -61,7 +61,10 @@ fn judged(memory: u64, budget: Budget) -> Vec<Shape> {
         },
         timed: false,
     };
-    let mut all = vec![shape(small(memory), Dtype::Bf16, (Launch::Eager, false))];
+    let mut all = Vec::new();
+    if first || budget != Budget::Default {
+        all.push(shape(small(memory), Dtype::Bf16, (Launch::Eager, false)));
+    }
     if budget != Budget::Quick {
         // An odd number of elements, in place, replayed.
         let odd = large(memory) - Dtype::Fp16.bytes();
@@ -76,7 +79,7 @@ fn judged(memory: u64, budget: Budget) -> Vec<Shape> {
 /// Shapes that are timed as well: as engines run them, and no more than a run has time for.
 fn timed(memory: u64) -> Vec<Shape> {
     // Vectors of all calls of a sample lie side by side.
-    let room = (memory >> 11).min(64 << 20);
+    let room = (memory >> 13).min(64 << 20);
     let mut sizes: Vec<u64> = TIMED
         .iter()
         .map(|bytes| (*bytes).min((memory >> 17) / 16 * 16).max(256))
@@ -151,12 +154,11 @@ impl Asked<'_> {
     ) -> Option<Phase> {
         let ways: Vec<&Way> = ROSTER
             .iter()
-            .filter(|way| way.place == place)
+            .filter(|way| way.place == place && wanted(way.id))
             .take(match self.budget {
                 Budget::Quick => 1,
                 _ => usize::MAX,
             })
-            .filter(|way| wanted(way.id))
             .collect();
         let together = side_by_side(self.groups);
         let rounds = self.pairs.iter().chain(&together);
@@ -164,10 +166,10 @@ impl Asked<'_> {
         let last = rounds.clone().count().saturating_sub(1);
         let mut all = Vec::new();
         for (at, subjects) in rounds.enumerate() {
-            for way in &ways {
+            for (nth, way) in ways.iter().enumerate() {
                 let ranks = subjects.first().map_or(0, |subject| ranks(*subject));
                 let takes = way.algorithm().is_some_and(|a| a.takes(ranks));
-                let mut shapes = judged(self.memory, self.budget);
+                let mut shapes = judged(self.memory, self.budget, nth == 0);
                 let alone = subjects.first().is_some_and(|first| {
                     matches!(first, Subject::Group(_)) || self.groups.is_empty() && self.pairs.len() == 1
                 });
@@ -212,7 +214,7 @@ impl Asked<'_> {
 pub(super) fn same_gpu(case: Case, memory: u64, budget: Budget) -> Case {
     let first = timed(memory).into_iter().next();
     let shape = match budget {
-        Budget::Quick => judged(memory, budget).into_iter().next(),
+        Budget::Quick => judged(memory, budget, true).into_iter().next(),
         _ => first,
     };
     match shape {
@@ -288,13 +290,13 @@ mod tests {
 
     #[test]
     fn sizes_scale_with_memory_and_a_quick_look_is_one() {
-        assert_eq!(judged(140 << 30, Budget::Quick).len(), 1);
+        assert_eq!(judged(140 << 30, Budget::Quick, true).len(), 1);
         let (big, tiny) = (timed(140 << 30), timed(48 << 20));
         let sizes: Vec<u64> = big.iter().map(|shape| shape.bytes).collect();
         assert_eq!(sizes, TIMED);
         assert_eq!(tiny.len(), 1);
         assert!(tiny[0].bytes <= 512 && tiny[0].calls < 100);
-        for shape in judged(48 << 20, Budget::Default).iter().chain(&big) {
+        for shape in judged(48 << 20, Budget::Default, true).iter().chain(&big) {
             assert!(shape.bytes.is_multiple_of(shape.all_reduce.dtype.bytes()));
         }
     }

@@ -126,16 +126,9 @@ pub(in crate::probe) fn same_gpu(setting: &Setting, seat: &Seat, case: &Case) ->
     };
     for algorithm in reduction::ROSTER.iter().filter(|a| a.takes(2)) {
         let way = super::ROSTER.iter().find(|w| w.algorithm == algorithm.id());
-        let Some(mut series) = way.and_then(|way| {
-            let case = Case {
-                mechanism: way.id.to_string(),
-                ..case.clone()
-            };
-            super::series(&case, setting.run, 0)
-        }) else {
+        let Some(series) = way.and_then(|way| super::series_of(way, case, setting.run, 0)) else {
             continue;
         };
-        series.limit = super::LIMIT;
         let row = one(&members, &two, series, (Arrangement::StreamsOfOneGpu, setting.factor));
         answer.attempts_ran += u32::try_from(row.calls).unwrap_or(0);
         let outcome = match &row.outcome {

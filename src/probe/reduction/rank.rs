@@ -214,7 +214,7 @@ impl Rank {
         place: Place,
         needs: super::Needs,
     ) -> Result<Rank, RankError> {
-        let mailbox = needs.mailbox.next_multiple_of(SHARED_BLOCK);
+        let mailbox = needs.mailbox.max(1).next_multiple_of(SHARED_BLOCK);
         Ok(Rank {
             gpu,
             place,
