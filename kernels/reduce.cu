@@ -205,7 +205,9 @@ __device__ __forceinline__ bool hopeless(Rank& me, u32 from, u32 phase) {
     load(report, known);
     if (!known[0]) {
         const u64 waited = (time - me.begin) / 1000;
-        const u64 what[2] = {(u64)(late ? NEVER : STOPPED) << 56 | (u64)from << 48 | (u64)phase << 40 | waited, me.epoch};
+        const u64 what[1] = {(u64)(late ? NEVER : STOPPED) << 56 | (u64)from << 48 | (u64)phase << 40 | waited};
+        const u64 epoch[1] = {me.epoch};
+        store(report + 1, epoch);
         store(report, what);
     }
     if (late) send_flag(me.stop, 1);

@@ -30,12 +30,8 @@ fn term(rank: usize, call: usize, i: usize) -> f32 {
     (1 + i + 5000 * call + 100_000 * rank) as f32
 }
 
-/// Calls in which some rank of two got a wrong sum by this PTX, each call of another kernel's data.
-fn wrong_calls(ptx: &str, entry: &str, slots: usize, room: usize) -> usize {
-    let h = Host::new();
-    for (from, to) in [(0, 1), (1, 0)] {
-        assert_eq!(h.enable(from, to), 0);
-    }
+/// Calls in which some rank of two got a wrong sum by this PTX, each call with other data.
+fn wrong_calls(h: &Host, ptx: &str, (entry, slots, room): (&str, usize, usize)) -> usize {
     let mailbox = FLAGS + slots * room;
     let sides: Vec<[Ptr; 4]> = (0..2)
         .map(|gpu| {
@@ -89,19 +85,30 @@ const FLAGGED: [(&str, usize, usize); 4] = [
     ("peerproof_reduce_staged", 8, BYTES / 2),
 ];
 
+/// Two GPUs that reach each other.
+fn pair() -> Host {
+    let h = Host::new();
+    for (from, to) in [(0, 1), (1, 0)] {
+        assert_eq!(h.enable(from, to), 0);
+    }
+    h
+}
+
 simulated! {
     the_committed_kernels_are_right_in_the_weak_mode on PRO, ["weak_memory=11"], [] => || {
-        for (entry, slots, room) in FLAGGED {
-            assert_eq!(wrong_calls(PTX, entry, slots, room), 0, "{entry}");
+        let h = pair();
+        for case in FLAGGED {
+            assert_eq!(wrong_calls(&h, PTX, case), 0, "{case:?}");
         }
-        assert_eq!(wrong_calls(PTX, "peerproof_reduce_words", 4, 2 * BYTES), 0);
+        assert_eq!(wrong_calls(&h, PTX, ("peerproof_reduce_words", 4, 2 * BYTES)), 0);
     };
     a_missing_release_is_caught_in_the_weak_mode on PRO, ["weak_memory=11"], [] => || {
         let unfenced = PTX.replace("st.release.sys.global.u32", "st.relaxed.sys.global.u32");
         assert_ne!(unfenced, PTX);
+        let h = pair();
         // A pull leaves its vector in memory of its own, which the mode does not delay.
-        for (entry, slots, room) in FLAGGED.iter().filter(|(entry, ..)| !entry.ends_with("pull")) {
-            assert!(wrong_calls(&unfenced, entry, *slots, *room) > 0, "{entry}");
+        for case in FLAGGED.iter().filter(|(entry, ..)| !entry.ends_with("pull")) {
+            assert!(wrong_calls(&h, &unfenced, *case) > 0, "{case:?}");
         }
     };
 }
