@@ -164,13 +164,13 @@ __device__ __forceinline__ void put(u8* to, u64 at, u64 bytes, const u64 (&v)[N]
         if (at + 2 * k < bytes) asm volatile("st.global.u16 [%0],%1;" ::"l"(to + at + 2 * k), "h"((u16)(v[k / 4] >> 16 * (k % 4))) : "memory");
 }
 
-// The mailbox of a rank: selects, because an array indexed by a variable would lie in memory.
+// The mailbox of a rank, by arithmetic: an array indexed by a variable would lie in memory, and so would one of whose places
+// a choice is made.
 __device__ __forceinline__ u8* box(const Rank& me, u32 rank) {
-    u8* at = me.box[0];
+    u64 at = 0;
 #pragma unroll
-    for (u32 k = 1; k < RANKS; k++)
-        if (rank == k) at = me.box[k];
-    return at;
+    for (u32 k = 0; k < RANKS; k++) at |= (u64)me.box[k] & (rank == k ? ~0ull : 0);
+    return (u8*)at;
 }
 // In a mailbox: the slot of area `area` that rank `from` fills in this call.
 __device__ __forceinline__ u64 slot(const Rank& me, u32 area, u32 from) {
@@ -205,7 +205,9 @@ __device__ __forceinline__ bool hopeless(Rank& me, u32 from, u32 phase) {
     load(report, known);
     if (!known[0]) {
         const u64 waited = (time - me.begin) / 1000;
-        const u64 what[2] = {(u64)(late ? NEVER : STOPPED) << 56 | (u64)from << 48 | (u64)phase << 40 | waited, me.epoch};
+        const u64 what[1] = {(u64)(late ? NEVER : STOPPED) << 56 | (u64)from << 48 | (u64)phase << 40 | waited};
+        const u64 epoch[1] = {me.epoch};
+        store(report + 1, epoch);
         store(report, what);
     }
     if (late) send_flag(me.stop, 1);
@@ -242,14 +244,16 @@ __device__ __forceinline__ void add_up(const Rank& me, const u8* own, const u8* 
                                        u32 first, u32 members, u64 (&v)[2]) {
     u64 all[RANKS][2];
 #pragma unroll
-    for (u32 k = 0; k < RANKS; k++)
-        if (k < members && first + k != me.rank) load(own + slot(me, 0, first + k) + i * 16, all[k]);
+    for (u32 k = 0; k < RANKS; k++) {
+        if (k >= members) break;
+        if (first + k != me.rank) load(own + slot(me, 0, first + k) + i * 16, all[k]);
+    }
     take(in, at, bytes, v);
     Sum<2> sum;
     clear(sum);
 #pragma unroll
     for (u32 k = 0; k < RANKS; k++) {
-        if (k >= members) continue;
+        if (k >= members) break;
         const bool mine = first + k == me.rank;
         const u64 term[2] = {mine ? v[0] : all[k][0], mine ? v[1] : all[k][1]};
         add(sum, dtype, term);
@@ -276,8 +280,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_words(PAR
         take(in, i * 8, bytes, v);
         const u64 low = mark | (u32)v[0], high = mark | v[0] >> 32;
 #pragma unroll
-        for (u32 r = 0; r < RANKS; r++)
-            if (r < ranks && r != rank) store_words(me.box[r] + slot(me, 0, rank) + i * 16, low, high);
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r >= ranks) break;
+            if (r != rank) store_words(me.box[r] + slot(me, 0, rank) + i * 16, low, high);
+        }
     }
     const u8* own = box(me, rank);
 #pragma unroll 1
@@ -285,14 +291,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_words(PAR
         u64 low[RANKS], high[RANKS], v[1];
         take(in, i * 8, bytes, v);
 #pragma unroll
-        for (u32 r = 0; r < RANKS; r++)
-            if (r < ranks && r != rank) load_words(own + slot(me, 0, r) + i * 16, low[r], high[r]);
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r >= ranks) break;
+            if (r != rank) load_words(own + slot(me, 0, r) + i * 16, low[r], high[r]);
+        }
         Sum<1> sum;
         clear(sum);
         bool lost = false;
 #pragma unroll
         for (u32 r = 0; r < RANKS; r++) {
-            if (r >= ranks) continue;
+            if (r >= ranks) break;
             me.begin = me.spin = 0;
             // Equal, not later: a slot of this parity is written again only after this call.
             while (r != rank && !lost && ((low[r] ^ mark) >> 32 | (high[r] ^ mark) >> 32)) {
@@ -319,8 +327,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_push(PARA
         u64 v[2];
         take(in, i * 16, bytes, v);
 #pragma unroll
-        for (u32 r = 0; r < RANKS; r++)
-            if (r < ranks && r != rank) store(me.box[r] + slot(me, 0, rank) + i * 16, v);
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r >= ranks) break;
+            if (r != rank) store(me.box[r] + slot(me, 0, rank) + i * 16, v);
+        }
     }
     if (!meet_all(me, 0, 0, ranks)) {
         const u8* own = box(me, rank);
@@ -353,13 +363,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_pull(PARA
     for (u64 i = first + threadIdx.x; i < last; i += blockDim.x) {
             u64 v[RANKS][2];
 #pragma unroll
-            for (u32 r = 0; r < RANKS; r++)
-                if (r < ranks) load(me.box[r] + place + i * 16, v[r]);
+            for (u32 r = 0; r < RANKS; r++) {
+                if (r >= ranks) break;
+                load(me.box[r] + place + i * 16, v[r]);
+            }
             Sum<2> sum;
             clear(sum);
 #pragma unroll
-            for (u32 r = 0; r < RANKS; r++)
-                if (r < ranks) add(sum, dtype, v[r]);
+            for (u32 r = 0; r < RANKS; r++) {
+                if (r >= ranks) break;
+                add(sum, dtype, v[r]);
+            }
             rounded(sum, dtype, v[0]);
             put(out, i * 16, bytes, v[0]);
         }
@@ -399,8 +413,10 @@ __device__ __forceinline__ void two_shot(PARAMETERS) {
         if (STAGED) store(own + slot(me, 1, rank) + i * 16, v);
         else {
 #pragma unroll
-            for (u32 r = 0; r < RANKS; r++)
-                if (r < ranks && r != rank) store(me.box[r] + slot(me, 1, rank) + i * 16, v);
+            for (u32 r = 0; r < RANKS; r++) {
+                if (r >= ranks) break;
+                if (r != rank) store(me.box[r] + slot(me, 1, rank) + i * 16, v);
+            }
         }
     }
 #pragma unroll 1
@@ -477,8 +493,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_islands(P
             rounded(sum, dtype, lower);
             put(out, at, bytes, lower);
 #pragma unroll
-            for (u32 r = 0; r < RANKS; r++)
-                if (r >= first && r < first + members && r != rank) store(me.box[r] + slot(me, 2, rank) + i * 16, lower);
+            for (u32 r = 0; r < RANKS; r++) {
+                if (r >= first + members) break;
+                if (r >= first && r != rank) store(me.box[r] + slot(me, 2, rank) + i * 16, lower);
+            }
         }
         lost = meet_all(me, 2, first, members);
     }
@@ -576,13 +594,15 @@ struct Verdict {
     u64 wrong;        // elements
     u64 first;        // lowest call << 40 | element
     u64 got;          // bits of an element << 32 | low bits of its index: of `first`, unless another was seen at the same time
-    u64 poison;       // of the wrong ones: poison
-    u64 zero;         // zero
     u64 wrong_calls;
     u64 last_wrong;   // call + 1
     u64 judged;       // calls
-    // Of the wrong ones, by rank: right if its contribution is left out; if it is that of the call before; of two calls
-    // before, which is what a slot holds that was not written.
+    // Of the wrong elements of the first wrong call, which is nearest to the cause: all, poison, zero.
+    u64 blamed;
+    u64 poison;
+    u64 zero;
+    // And by rank: right if its contribution is left out; if it is that of the call before; of two calls before, which is
+    // what a slot holds that was not written.
     u64 instead[3][RANKS];
 };
 
@@ -590,6 +610,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     peerproof_reduce_verify(const u8* out, u64 count, u32 dtype, u32 ranks, u64 seed, u32 random, u32 islands, u64* calls,
                             Verdict* verdict) {
     const u64 call = calls[blockIdx.x];
+    const u64 last_wrong = *(const volatile u64*)&verdict->last_wrong;
+    const bool blame = last_wrong == 0 || last_wrong == call + 1;
     bool any = false;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         // Past L1, which may hold older lines.
@@ -599,6 +621,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         atomicAdd(&verdict->wrong, 1ull);
         const u64 place = call << 40 | i;
         if (atomicMin(&verdict->first, place) > place) verdict->got = (u64)got << 32 | (u32)i;
+        if (!blame) continue;
+        atomicAdd(&verdict->blamed, 1ull);
         if (got == (dtype == FP32 ? POISON : POISON & 0xffff)) atomicAdd(&verdict->poison, 1ull);
         if (got == 0) atomicAdd(&verdict->zero, 1ull);
 #pragma unroll 1

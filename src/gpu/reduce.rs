@@ -37,7 +37,7 @@ pub const GIVEN_UP_BYTES: u64 = 16 * BLOCK_LIMIT as u64;
 /// Bytes of a count of calls, as fill and verify keep one each.
 pub const CALLS_BYTES: u64 = 8 * BLOCK_LIMIT as u64;
 /// Bytes of what verify found.
-pub const VERDICT_BYTES: u64 = (8 + 3 * RANK_LIMIT as u64) * 8;
+pub const VERDICT_BYTES: u64 = (9 + 3 * RANK_LIMIT as u64) * 8;
 /// What outputs hold before a call: the bits of 32; 16-bit types take the lower half.
 pub const POISON: u32 = 0x7a5b_7a5b;
 /// The element type in the source.
@@ -203,16 +203,17 @@ pub struct Verdict {
     pub first: Option<(u64, u64)>,
     /// Its bits, if they were kept.
     pub got: Option<u32>,
-    /// Wrong elements that hold poison.
-    pub poison: u64,
-    /// That are zero.
-    pub zero: u64,
     /// Calls with a wrong element.
     pub wrong_calls: u64,
     /// Calls judged.
     pub judged: u64,
-    /// Wrong elements that would be right without the contribution of a rank; with that of its call before; with that of
-    /// two calls before.
+    /// Wrong elements of the first wrong call, which is nearest to the cause.
+    pub blamed: u64,
+    /// Of those: how many hold poison.
+    pub poison: u64,
+    /// Are zero.
+    pub zero: u64,
+    /// Would be right without the contribution of a rank; with that of its call before; with that of two calls before.
     pub instead: [[u64; RANK_LIMIT]; 3],
 }
 
@@ -438,9 +439,19 @@ pub fn fresh_verdict() -> [u8; VERDICT_BYTES as usize] {
 /// Reads what verify found.
 pub fn read_verdict(bytes: &[u8]) -> Option<Verdict> {
     let words = words_of(bytes);
-    let (head, rest) = words.split_first_chunk::<8>()?;
+    let (head, rest) = words.split_first_chunk::<9>()?;
     let (ranks, _) = rest.as_chunks::<RANK_LIMIT>();
-    let [wrong, first, got, poison, zero, wrong_calls, _, judged] = *head;
+    let [
+        wrong,
+        first,
+        got,
+        wrong_calls,
+        _,
+        judged,
+        blamed,
+        poison,
+        zero,
+    ] = *head;
     let first = (wrong > 0).then_some((first >> 40, first & ((1 << 40) - 1)));
     Some(Verdict {
         wrong,
@@ -448,10 +459,11 @@ pub fn read_verdict(bytes: &[u8]) -> Option<Verdict> {
             .filter(|(_, element)| *element as u32 == got as u32)
             .map(|_| (got >> 32) as u32),
         first,
-        poison,
-        zero,
         wrong_calls,
         judged,
+        blamed,
+        poison,
+        zero,
         instead: *ranks.first_chunk::<3>()?,
     })
 }

@@ -152,14 +152,19 @@ fn never(
     })
 }
 
+/// Wrong sums. Those of a call in which some wait was given up, and of later ones, are what came of giving up: no evidence.
 fn corrupt(series: &Series, ranks: u32, sights: &[Sight]) -> Option<Outcome> {
+    let waits = sights.iter().flat_map(|sight| &sight.given_up);
+    let whole = waits.map(|wait| u64::from(wait.call)).min();
     let wrong: Vec<(u32, Verdict)> = sights
         .iter()
         .filter_map(|sight| Some((sight.rank, sight.verdict.filter(|v| v.wrong > 0)?)))
         .collect();
     // The earliest call in which a sum was wrong.
     let (rank, verdict) = wrong.iter().min_by_key(|(_, v)| v.first)?;
-    let (call, element) = verdict.first?;
+    let (call, element) = verdict
+        .first
+        .filter(|(call, _)| whole.is_none_or(|whole| *call < whole))?;
     let (kind, what) = name(verdict, ranks);
     let all: Vec<String> = wrong.iter().map(|(rank, _)| rank.to_string()).collect();
     let order = series.algorithm().map_or(Order::Ranks, |a| a.order());
@@ -194,9 +199,7 @@ fn corrupt(series: &Series, ranks: u32, sights: &[Sight]) -> Option<Outcome> {
         units: elements,
         counts: UnitCounts {
             equal: elements.saturating_sub(verdict.wrong),
-            poison: verdict.poison,
-            zero: verdict.zero,
-            unknown: verdict.wrong - (verdict.poison + verdict.zero).min(verdict.wrong),
+            unknown: verdict.wrong,
             ..Default::default()
         },
         samples: Vec::new(),
@@ -206,9 +209,9 @@ fn corrupt(series: &Series, ranks: u32, sights: &[Sight]) -> Option<Outcome> {
     })))
 }
 
-/// The kind of wrong that explains every wrong element, and in words.
+/// The kind of wrong that explains most wrong elements of the first wrong call, and in words.
 fn name(verdict: &Verdict, ranks: u32) -> (WrongKind, String) {
-    let all = verdict.wrong;
+    let all = verdict.blamed;
     if verdict.poison == all {
         return (
             WrongKind::Dropped,
@@ -222,13 +225,15 @@ fn name(verdict: &Verdict, ranks: u32) -> (WrongKind, String) {
     ];
     let mut fitting = Vec::new();
     for ((kind, words), by_rank) in kinds.into_iter().zip(&verdict.instead) {
-        let guilty = by_rank.iter().zip(0..ranks).filter(|(n, _)| **n == all);
-        fitting.extend(guilty.map(|(_, rank)| (kind, rank, words)));
+        let some = by_rank.iter().zip(0..ranks).filter(|(n, _)| **n > all / 2);
+        fitting.extend(some.map(|(n, rank)| (*n, kind, rank, words)));
     }
+    fitting.sort_by_key(|(n, ..)| std::cmp::Reverse(*n));
     match fitting.as_slice() {
-        [(kind, rank, words)] => (
+        // One explains more than any other.
+        [(n, kind, rank, words), rest @ ..] if rest.first().is_none_or(|(m, ..)| m < n) => (
             *kind,
-            format!("in {all} elements the contribution of rank {rank} {words}"),
+            format!("in {n} of {all} wrong elements the contribution of rank {rank} {words}"),
         ),
         _ if verdict.zero == all => (WrongKind::Zeroed, format!("{all} elements are zero")),
         _ => (

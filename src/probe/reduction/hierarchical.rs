@@ -29,6 +29,6 @@ impl Algorithm for Hierarchical {
 
     fn shape(&self, ranks: u32, bytes: u64, _tuning: &Tuning) -> Shape {
         let share = bytes.div_ceil(16).div_ceil(u64::from((ranks / 2).max(1)));
-        Shape::spread(Kernel::Islands, share, (512, 32))
+        Shape::spread(Kernel::Islands, share, (512, 64))
     }
 }

@@ -24,6 +24,6 @@ impl Algorithm for OneShotPull {
     }
 
     fn shape(&self, _ranks: u32, bytes: u64, _tuning: &Tuning) -> Shape {
-        Shape::spread(Kernel::Pull, bytes.div_ceil(16), (512, 64))
+        Shape::spread(Kernel::Pull, bytes.div_ceil(16), (512, 128))
     }
 }

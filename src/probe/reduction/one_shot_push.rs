@@ -37,7 +37,7 @@ impl Algorithm for OneShotPush {
         match bytes <= words {
             // A word of 8 bytes of data to a thread, until the GPU is full of threads.
             true => Shape::spread(Kernel::Words, bytes.div_ceil(8), (256, 128)),
-            false => Shape::spread(Kernel::Push, bytes.div_ceil(16), (512, 64)),
+            false => Shape::spread(Kernel::Push, bytes.div_ceil(16), (512, 128)),
         }
     }
 }

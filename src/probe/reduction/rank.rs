@@ -214,6 +214,7 @@ impl Rank {
         place: Place,
         needs: super::Needs,
     ) -> Result<Rank, RankError> {
+        // Nothing of it is used where mailboxes lie in host memory; a rank has one all the same.
         let mailbox = needs.mailbox.max(1).next_multiple_of(SHARED_BLOCK);
         Ok(Rank {
             gpu,

@@ -25,6 +25,6 @@ impl Algorithm for TwoShot {
 
     fn shape(&self, ranks: u32, bytes: u64, _tuning: &Tuning) -> Shape {
         let share = bytes.div_ceil(16).div_ceil(u64::from(ranks.max(1)));
-        Shape::spread(Kernel::TwoShot, share, (512, 64))
+        Shape::spread(Kernel::TwoShot, share, (512, 128))
     }
 }
