@@ -295,8 +295,13 @@ impl Ran<'_> {
                 rank: sight.rank,
                 failure: sight.failure.clone().filter(|_| sight.rank == sender),
                 verdict: sight.verdict.map(|verdict| {
+                    // What came of giving up is no evidence.
+                    let whole = first.is_none_or(|wait| {
+                        let wrong = verdict.first.map(|(call, _)| call);
+                        wrong.is_some_and(|call| call < u64::from(wait.call))
+                    });
                     let guilty = contributor(&verdict, self.gpus.len());
-                    match guilty.map_or(sight.rank == owner, |guilty| guilty == sender) {
+                    match whole && guilty.map_or(sight.rank == owner, |guilty| guilty == sender) {
                         true => verdict,
                         false => spotless(&verdict),
                     }
@@ -323,19 +328,18 @@ impl Ran<'_> {
     }
 }
 
-/// The one rank whose contribution, missing or of another call, explains every wrong element.
+/// The one rank whose contribution, missing or of another call, explains more of the first wrong sums than any other does,
+/// and more than half.
 fn contributor(verdict: &Verdict, ranks: usize) -> Option<u32> {
-    if verdict.wrong == 0 {
-        return None;
-    }
     let explained = verdict.instead.iter().flat_map(|by_rank| {
         let ranks = by_rank.iter().take(ranks).zip(0u32..);
-        ranks.filter_map(|(n, rank)| (*n == verdict.wrong).then_some(rank))
+        ranks.filter(|(n, _)| **n > verdict.blamed / 2)
     });
-    let mut guilty: Vec<u32> = explained.collect();
+    let mut guilty: Vec<(u64, u32)> = explained.map(|(n, rank)| (*n, rank)).collect();
+    guilty.sort_unstable_by(|a, b| b.cmp(a));
     guilty.dedup();
     match guilty.as_slice() {
-        [one] => Some(*one),
+        [(n, rank), rest @ ..] if rest.first().is_none_or(|(m, _)| m < n) => Some(*rank),
         _ => None,
     }
 }
@@ -346,10 +350,11 @@ fn spotless(verdict: &Verdict) -> Verdict {
         wrong: 0,
         first: None,
         got: None,
-        poison: 0,
-        zero: 0,
         wrong_calls: 0,
         judged: verdict.judged,
+        blamed: 0,
+        poison: 0,
+        zero: 0,
         instead: Default::default(),
     }
 }
