@@ -271,7 +271,7 @@ fn where_there_is_no_nccl_it_says_where_it_looked() {
 /// A saved report with reductions written by hand: what was measured is in the answer, and whose kernels they were.
 #[test]
 fn recommend_answers_from_the_reductions_of_a_report() {
-    let mut report = Host::new("hgx-h200-x8").qualify(&["--gpus", "0,1", "--budget", "quick"]);
+    let mut report = Host::new("hgx-h200-x8").qualify(&["--gpus", "0,1", "--quick"]);
     let row = |algorithm: &str, bytes: u64, us: f64| Reduction {
         algorithm: algorithm.to_string(),
         gpus: vec![0, 1],

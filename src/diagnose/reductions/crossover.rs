@@ -81,10 +81,19 @@ fn fastest(bytes: u64, proven: &[(usize, &Reduction)], sick: &BTreeSet<usize>) -
         .filter(|(_, row)| row.bytes == bytes)
         .filter_map(|(at, row)| Some((*at, *row, middle(row)?)))
         .collect();
-    let (_, row, (median, _, high)) = here.iter().min_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
-    let tied = here
+    let (_, first, (_, _, high)) = here.iter().min_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
+    let level: Vec<&str> = here
         .iter()
-        .filter(|(_, other, (_, low, _))| other.algorithm != row.algorithm && low <= high);
+        .filter(|(_, other, (_, low, _))| other.algorithm == first.algorithm || low <= high)
+        .map(|(_, other, _)| other.algorithm.as_str())
+        .collect();
+    // NCCL is what runs without doing anything: it is left only for something that is clearly faster.
+    let name = match level.contains(&NCCL) {
+        true => NCCL,
+        false => first.algorithm.as_str(),
+    };
+    let (_, row, (median, ..)) = here.iter().find(|(_, row, _)| row.algorithm == name)?;
+    let tied = level.iter().filter(|other| **other != name);
     let base = here
         .iter()
         .find(|(at, other, _)| other.algorithm == NCCL && !sick.contains(at));
@@ -92,7 +101,7 @@ fn fastest(bytes: u64, proven: &[(usize, &Reduction)], sick: &BTreeSet<usize>) -
         bytes,
         algorithm: row.algorithm.clone(),
         microseconds: *median,
-        tied: tied.map(|(_, other, _)| other.algorithm.clone()).collect(),
+        tied: tied.map(|other| (*other).to_string()).collect(),
         against_nccl: base.map(|(_, _, (nccl, ..))| nccl / median),
     })
 }
@@ -257,6 +266,11 @@ mod tests {
         let crossover = crossovers(&all).remove(0);
         assert_eq!(crossover.sizes[1].algorithm, "b");
         assert!(crossover.changes.is_empty());
+        // Level with NCCL is no reason to leave it.
+        let all = rows(&[("nccl-p2p-off", &[(8, 9.0)]), ("nccl", &[(8, 9.05)])]);
+        let crossover = crossovers(&all).remove(0);
+        assert_eq!(crossover.sizes[0].algorithm, "nccl");
+        assert_eq!(crossover.sizes[0].tied, ["nccl-p2p-off"]);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! where NCCL's choice is shared memory. Each arm is processes of its own with an environment of its own, and says by NCCL's own
 //! log which transport it used. libnccl is opened at run time (`ffi::nccl`); NVLS settings are inherited and never made.
 //!
-//! The parent's half ([`run`], `place`, `transport`) never loads NCCL; the worker's half (`worker`, `vectors`) decides nothing.
+//! The parent's half ([`run`], `group`, `place`, `transport`) never loads NCCL; the worker's half (`worker`, `vectors`) decides nothing.
 
 mod arms;
+mod group;
 mod place;
 mod run;
 mod transport;

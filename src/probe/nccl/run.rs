@@ -1,15 +1,12 @@
 //! The parent's half: which arms run, in which processes, with which answers. Knows processes and rows; never loads NCCL.
 
 use super::{
-    NCCL,
     arms::Arm,
-    place,
+    group::{Group, Trouble},
     transport::Transports,
-    wire::{Ask, Measure, Measured, Opened, Reply},
-    worker::SAMPLE_LIMIT,
+    wire::{Measure, Measured, Opened},
 };
 use crate::{
-    child::{Child, ReceiveError},
     model::{
         case::Outcome,
         measurement::{Measurement, Unit},
@@ -17,28 +14,17 @@ use crate::{
         reduction::{Arrangement, Dtype, Launch, Reduction},
         snapshot::Authenticity,
     },
-    probe::{
-        folder::PrivateFolder,
-        pool::{END_GRACE, OPEN_LIMIT, fixed_environment},
-    },
+    probe::{folder::PrivateFolder, pool::fixed_environment},
     stats,
 };
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
-/// Making a communicator: NCCL looks at the host, opens sockets and exchanges addresses.
-const JOIN_LIMIT: Duration = Duration::from_secs(60);
 /// Calls of one sample, at most: what a launch costs and when the ranks begin is shared by all of them.
 const CALLS: u64 = 20;
 /// Bytes of one sample's vectors on one rank, at most: all of them are filled and compared by the host.
 const SAMPLE_BYTES: u64 = 32 << 20;
 /// Samples that are judged but not timed.
 const WARMUP: u32 = 3;
-/// Bytes a second that filling and comparing takes on a slow host.
-const JUDGED_PER_S: f64 = 2e8;
 
 /// What is asked of NCCL.
 #[derive(Debug, Clone, PartialEq)]
@@ -218,7 +204,7 @@ impl Session<'_> {
             })
             .collect();
         let mut notes = arm.told(&self.operator);
-        let (results, opened) = match Group::start(self, arm, &processes, &logs) {
+        let (results, opened) = match self.start(arm, processes, &logs) {
             Ok(mut group) => {
                 let opened = group.opened.clone();
                 let results = self.measure(&mut group);
@@ -264,6 +250,28 @@ impl Session<'_> {
             ));
         }
         Some(End { transports, broken })
+    }
+
+    fn start(
+        &self,
+        arm: Arm,
+        processes: Vec<Vec<u32>>,
+        logs: &[PathBuf],
+    ) -> Result<Group, Trouble> {
+        let temporary = std::env::temp_dir();
+        let cache = self.folder.as_ref();
+        let cache = cache.map_or(temporary.as_path(), PrivateFolder::path);
+        let processes: Vec<_> = processes
+            .into_iter()
+            .zip(logs)
+            .map(|(mine, log)| {
+                let mut environment = fixed_environment(cache);
+                environment.extend(arm.environment(log));
+                (mine, environment)
+            })
+            .collect();
+        let library = self.request.library.as_deref();
+        Group::start((&self.request.gpus, library), &processes)
     }
 
     fn measure(&self, group: &mut Group) -> Vec<(Row, Measured)> {
@@ -396,228 +404,6 @@ fn not_run(reason: String) -> Measured {
     }
 }
 
-/// Why an arm ended early.
-enum Trouble {
-    /// No library could be opened.
-    NoLibrary(String),
-    /// It cannot be run here.
-    Cannot(String),
-    /// NCCL or the driver answered an error, with the whole sentence.
-    Faulted((String, u32, String), String),
-    /// Nothing came in time.
-    Hung(&'static str, Duration),
-    /// A process ended.
-    Died(String),
-    /// The operator interrupted.
-    Interrupted,
-}
-
-impl Trouble {
-    fn outcome(self) -> (Outcome, Vec<String>) {
-        match self {
-            Trouble::NoLibrary(reason) | Trouble::Cannot(reason) => {
-                (Outcome::NotRun { reason }, Vec::new())
-            }
-            Trouble::Faulted((api, code, name), message) => {
-                (Outcome::Faulted { api, code, name }, vec![message])
-            }
-            Trouble::Hung(what, limit) => (
-                Outcome::TimedOut {
-                    after_ms: limit.as_millis() as u64,
-                },
-                vec![what.to_string()],
-            ),
-            Trouble::Died(how) => (Outcome::Died { how }, Vec::new()),
-            Trouble::Interrupted => (
-                Outcome::NotRun {
-                    reason: "interrupted".to_string(),
-                },
-                Vec::new(),
-            ),
-        }
-    }
-
-    fn of(error: ReceiveError, what: &'static str, limit: Duration) -> Trouble {
-        match error {
-            ReceiveError::TimedOut => Trouble::Hung(what, limit),
-            ReceiveError::Interrupted => Trouble::Interrupted,
-            ReceiveError::Ended(how) => Trouble::Died(how),
-            ReceiveError::Garbled(text) => {
-                Trouble::Cannot(format!("a worker was not understood: {text}"))
-            }
-        }
-    }
-}
-
-/// The processes of one arm, joined. Dropping it kills them.
-struct Group {
-    children: Vec<Child>,
-    opened: Opened,
-}
-
-impl Group {
-    fn start(
-        session: &Session<'_>,
-        arm: Arm,
-        processes: &[Vec<u32>],
-        logs: &[PathBuf],
-    ) -> Result<Group, Trouble> {
-        let temporary = std::env::temp_dir();
-        let cache = session
-            .folder
-            .as_ref()
-            .map_or(temporary.as_path(), PrivateFolder::path);
-        let candidates = place::candidates(session.request.library.as_deref());
-        let looked = place::looked(&candidates);
-        let candidates: Vec<String> = candidates
-            .into_iter()
-            .filter_map(|path| path.into_string().ok())
-            .collect();
-        let mut children = Vec::new();
-        for (mine, log) in processes.iter().zip(logs) {
-            let mut environment = fixed_environment(cache);
-            environment.extend(arm.environment(log));
-            let mut child = Child::spawn(&[NCCL.to_string()], &environment)
-                .map_err(|error| Trouble::Cannot(error.to_string()))?;
-            let open = Ask::Open {
-                candidates: candidates.clone(),
-                gpus: session.request.gpus.clone(),
-                mine: mine.clone(),
-            };
-            child
-                .send(&open)
-                .map_err(|error| Trouble::of(error, "", OPEN_LIMIT))?;
-            children.push(child);
-        }
-        let mut opened: Option<Opened> = None;
-        for child in &mut children {
-            let own = match receive(child, "a worker did not open its GPUs", OPEN_LIMIT)? {
-                Reply::Opened(own) => own,
-                // What it cannot open is most often the library itself.
-                Reply::Failed { message } if message.contains("nccl") => {
-                    return Err(Trouble::NoLibrary(format!(
-                        "{message}; looked for {looked} (--nccl PATH names one)"
-                    )));
-                }
-                other => return Err(unexpected(other)),
-            };
-            opened = Some(match opened {
-                None => own,
-                Some(first) => Opened {
-                    free_bytes: first.free_bytes.min(own.free_bytes),
-                    ..first
-                },
-            });
-        }
-        let opened = opened.ok_or_else(|| Trouble::Cannot("no process was started".to_string()))?;
-        let limit = JOIN_LIMIT * opened.deadline_factor;
-        let what = "the communicator was not made in time";
-        let id = match children.first_mut() {
-            Some(first) => {
-                send(first, &Ask::Id, limit)?;
-                match receive(first, what, limit)? {
-                    Reply::Id(id) => id,
-                    other => return Err(unexpected(other)),
-                }
-            }
-            None => return Err(Trouble::Cannot("no process was started".to_string())),
-        };
-        for child in &mut children {
-            send(child, &Ask::Join { id: id.clone() }, limit)?;
-        }
-        let deadline = Instant::now() + limit;
-        for child in &mut children {
-            match child.receive(deadline) {
-                Ok(Reply::Joined) => {}
-                Ok(other) => return Err(unexpected(other)),
-                Err(error) => return Err(Trouble::of(error, what, limit)),
-            }
-        }
-        Ok(Group { children, opened })
-    }
-
-    /// One row on all processes.
-    fn measure(&mut self, ask: &Measure, world: usize) -> Result<Measured, Trouble> {
-        let factor = self.opened.deadline_factor;
-        let samples = u64::from(ask.samples + ask.warmup + 1);
-        let judged = (ask.bytes * u64::from(ask.calls) * samples) as f64 * world as f64;
-        // A worker gives a hung sample up by itself; this limit is for one that is stuck inside a call.
-        let limit = SAMPLE_LIMIT * factor * 2
-            + (Duration::from_secs(20) + Duration::from_secs_f64(judged / JUDGED_PER_S)) * factor;
-        for child in &mut self.children {
-            send(child, &Ask::Measure(*ask), limit)?;
-        }
-        let deadline = Instant::now() + limit;
-        let mut all = Vec::new();
-        for child in &mut self.children {
-            match child.receive(deadline) {
-                Ok(Reply::Measured(measured)) => all.push(measured),
-                Ok(other) => return Err(unexpected(other)),
-                Err(error) => {
-                    return Err(Trouble::of(error, "a worker is stuck inside a call", limit));
-                }
-            }
-        }
-        joined(all).ok_or_else(|| Trouble::Cannot("no process answered".to_string()))
-    }
-
-    /// Closes them all at once: NCCL's end waits for the other ranks'.
-    fn end(self) {
-        Child::end_all(self.children, END_GRACE);
-    }
-}
-
-/// What several processes say of one row: the worst outcome, and of each sample the shortest time.
-fn joined(all: Vec<Measured>) -> Option<Measured> {
-    let weight = |outcome: &Outcome| match outcome {
-        Outcome::Corrupt(_) => 3,
-        Outcome::Faulted { .. } => 2,
-        Outcome::Intact => 0,
-        _ => 1,
-    };
-    all.into_iter().reduce(|a, b| {
-        let samples = a.samples_us.iter().zip(&b.samples_us);
-        let samples_us = samples.map(|(a, b)| a.min(*b)).collect();
-        let mut notes = a.notes;
-        notes.extend(
-            b.notes
-                .into_iter()
-                .filter(|note| !notes.contains(note))
-                .collect::<Vec<_>>(),
-        );
-        Measured {
-            samples_us,
-            calls: a.calls.min(b.calls),
-            retire: a.retire || b.retire,
-            notes,
-            outcome: match weight(&b.outcome) > weight(&a.outcome) {
-                true => b.outcome,
-                false => a.outcome,
-            },
-        }
-    })
-}
-
-fn send(child: &mut Child, ask: &Ask, limit: Duration) -> Result<(), Trouble> {
-    child
-        .send(ask)
-        .map_err(|error| Trouble::of(error, "", limit))
-}
-
-fn receive(child: &mut Child, what: &'static str, limit: Duration) -> Result<Reply, Trouble> {
-    child
-        .receive(Instant::now() + limit)
-        .map_err(|error| Trouble::of(error, what, limit))
-}
-
-fn unexpected(reply: Reply) -> Trouble {
-    match reply {
-        Reply::Failed { message } => Trouble::Cannot(message),
-        Reply::Refused { told, message } => Trouble::Faulted(told, message),
-        other => Trouble::Cannot(format!("a worker answered out of turn: {other:?}")),
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -627,26 +413,5 @@ mod tests {
     fn versions() {
         assert_eq!(version(22803), "2.28.3");
         assert_eq!(version(2708), "2.7.8");
-    }
-
-    #[test]
-    fn processes_join_by_the_worst_outcome_and_the_shortest_times() {
-        let one = |outcome, samples_us: &[f64], calls| Measured {
-            outcome,
-            samples_us: samples_us.to_vec(),
-            calls,
-            retire: false,
-            notes: vec!["a".to_string()],
-        };
-        let hung = Outcome::TimedOut { after_ms: 1 };
-        let all = joined(vec![
-            one(Outcome::Intact, &[3.0, 9.0], 40),
-            one(hung.clone(), &[5.0, 8.0], 20),
-        ])
-        .unwrap();
-        assert_eq!(all.outcome, hung);
-        assert_eq!((all.samples_us, all.calls), (vec![3.0, 8.0], 20));
-        assert_eq!(all.notes, ["a"]);
-        assert!(joined(Vec::new()).is_none());
     }
 }
