@@ -7,9 +7,11 @@ mod demo;
 mod diagnose;
 mod exit;
 mod explain;
+mod generate;
 mod host;
 mod list;
 mod map;
+mod nccl;
 mod qualify;
 mod recommend;
 mod reduce;
@@ -79,6 +81,8 @@ enum Command {
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
     Demo(demo::Options),
+    /// Write man pages or shell completions into a folder.
+    Generate(generate::Options),
     /// Print the JSON Schema of the report.
     #[command(hide = true)]
     Schema,
@@ -91,6 +95,12 @@ enum Command {
         /// Number of the inherited line over which descriptors pass.
         line: i32,
     },
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::nccl::NCCL)]
+    NcclWorker,
+    /// NCCL's all-reduce alone, as JSON rows.
+    #[command(hide = true)]
+    NcclBench(nccl::Options),
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
@@ -148,6 +158,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
+        Command::Generate(options) => generate::run(&options),
         Command::Schema => console::print(|out| {
             serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
             writeln!(out)
@@ -161,6 +172,11 @@ fn run(arguments: Arguments) -> u8 {
             std::io::stdin().lock(),
             std::io::stdout(),
         )),
+        Command::NcclWorker => protocol(probe::nccl::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::NcclBench(options) => nccl::run(&surroundings, &options),
         Command::Collector => protocol(collect::session::serve(
             std::io::stdin().lock(),
             std::io::stdout(),

@@ -195,10 +195,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let request = request(options, config, &profiles)?;
     let host = host_of(surroundings, options)?;
     let evidence = host.evidence();
-    let request = Request {
+    let mut request = Request {
         candidates: host.candidates(),
         ..request
     };
+    if let Host::Report(report) = &host {
+        advise::put_measured(&mut request, &report.reductions);
+    }
     let answer = advise::recommend(evidence.as_ref(), &[], &request, &profiles)
         .map_err(|error| Stop::usage(error.to_string()))?;
     if let Some(path) = &options.write_p2p_cache {

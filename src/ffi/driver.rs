@@ -127,6 +127,11 @@ handle! {
 impl StreamHandle {
     /// The default stream of whatever context is current.
     pub const DEFAULT: StreamHandle = StreamHandle(std::ptr::null_mut());
+
+    /// As another library of NVIDIA's takes it.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.

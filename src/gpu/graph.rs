@@ -17,17 +17,28 @@ impl Graph {
         stream: &Stream,
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<Graph, E> {
+        Graph::begin(stream)?;
+        let queued = work();
+        // A capture is ended whatever came of it.
+        let captured = Graph::end(stream);
+        queued?;
+        Ok(captured?)
+    }
+
+    /// Begins a capture, where several streams capture at the same time. Must be ended, whatever happens.
+    pub fn begin(stream: &Stream) -> Result<(), DriverError> {
+        stream.context().bind()?;
+        stream.context().driver().capture_begin(stream.handle())
+    }
+
+    /// Ends it.
+    pub fn end(stream: &Stream) -> Result<Graph, DriverError> {
         let context = stream.context();
         context.bind()?;
         let driver = context.driver();
-        driver.capture_begin(stream.handle())?;
-        let queued = work();
-        // A capture is ended whatever came of it.
-        let captured = driver.capture_end(stream.handle());
-        queued?;
         let graph = Graph {
+            handle: driver.capture_end(stream.handle())?,
             context: context.clone(),
-            handle: captured?,
         };
         driver.graph_upload(graph.handle, stream.handle())?;
         Ok(graph)

@@ -9,6 +9,7 @@ pub mod device;
 pub mod graph;
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod pool;
 pub mod reduce;
 pub mod resident;

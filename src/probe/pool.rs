@@ -34,7 +34,7 @@ pub const WORKER: &str = "worker";
 pub const RANK: &str = "rank";
 
 /// Variables fixed for workers: name, value (`None` = unset).
-fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
+pub(super) fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
     let set = |name: &str, value: &str| (name.to_string(), Some(value.to_string()));
     let unset = |name: &str| (name.to_string(), None);
     vec![

@@ -14,6 +14,7 @@ mod host;
 mod isolation;
 mod loaded;
 mod mechanisms;
+mod nccl;
 mod ranks;
 mod recommend;
 mod reduced;

@@ -2,7 +2,7 @@
 //! the library path, and passes the program's end through.
 use crate::scenario::{Error, Scenario, never_strikes};
 use crate::topology::Topology;
-use crate::world::{SCENARIO_VARIABLE, strikes_of};
+use crate::world::{SCENARIO_VARIABLE, modelled_ns, strikes_of};
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,7 +12,12 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// File name of the library.
 pub const LIBRARY: &str = "libsimhost.so";
-const NAMES: [&str; 3] = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"];
+const NAMES: [&str; 4] = [
+    "libcuda.so",
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnccl.so.2",
+];
 const PASSED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// A scenario laid out in a folder of its own, which goes away with the value.
@@ -164,13 +169,13 @@ fn struck(scenario: &Scenario, stage: &Stage) -> Vec<String> {
 }
 
 /// Runs `program --root DIR arguments...` on the scenario and waits for it. Faults that cannot strike are said on
-/// standard error before, and how often each one struck after. Signals that would end the launcher go to the
+/// standard error before, and how often each one struck after; with `clock`, the modelled time too. Signals that would end the launcher go to the
 /// program, in a process group of its own so that a terminal's Ctrl-C arrives once.
 pub fn run(
     scenario: &Scenario,
     library: &Path,
-    program: &OsString,
-    arguments: &[OsString],
+    (program, arguments): (&OsString, &[OsString]),
+    clock: bool,
 ) -> Result<ExitStatus, Error> {
     let stage = Stage::new(scenario, library)?;
     for line in idle_faults(scenario)? {
@@ -211,6 +216,12 @@ pub fn run(
     if !scenario.faults.is_empty() {
         for line in struck(scenario, &stage) {
             eprintln!("simhost: {line}");
+        }
+    }
+    if clock {
+        match modelled_ns(&stage.scenario()) {
+            Ok(ns) => eprintln!("simhost: modelled time {:.3} s", ns as f64 / 1e9),
+            Err(e) => eprintln!("simhost: the modelled time is not known: {e}"),
         }
     }
     status
