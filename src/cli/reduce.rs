@@ -3,6 +3,7 @@
 use super::{Surroundings, console, exit::Stop, host};
 use crate::{
     collect::live::Depth,
+    diagnose::reductions::{self, Standing},
     gpu::kernels,
     model::{
         case::Outcome,
@@ -11,7 +12,7 @@ use crate::{
         snapshot::Snapshot,
     },
     probe::{
-        plan,
+        nccl, plan,
         reduced::{self, Order},
         reduction::{self, Mailboxes, Request, Tuning, exact::Values},
     },
@@ -72,6 +73,12 @@ pub(super) struct Options {
     /// Also use GPUs on which other processes run.
     #[arg(long)]
     shared: bool,
+    /// Leave NCCL out. It runs beside the algorithms, in processes of its own, where libnccl.so.2 is found.
+    #[arg(long, conflicts_with = "nccl")]
+    no_nccl: bool,
+    /// libnccl.so.2 to open instead of looking for one.
+    #[arg(long, value_name = "PATH")]
+    nccl: Option<PathBuf>,
     /// Print a report as JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -146,8 +153,14 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         surroundings.console.quiet();
         authenticity = super::qualify::mark(authenticity, seen.map_err(Stop::inconclusive)?);
     }
-    // Rows of other programs on the same GPUs are appended here.
     drop(session);
+    if !options.no_nccl {
+        let mut answer = nccl_rows(surroundings, options, &snapshot, &gpus, &rows)?;
+        remarks.append(&mut answer.notes);
+        rows.append(&mut answer.reductions);
+    }
+    reductions::flag(&mut rows);
+    let crossovers = reductions::crossovers(&rows);
     let verdict = verdict(&rows);
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
@@ -181,7 +194,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         console::print(|out| json::write(&report, out))?;
     } else {
         let options = &surroundings.console.options;
-        console::print(|out| render::reduce::write(&report, &remarks, options, out))?;
+        let derived = (crossovers.as_slice(), remarks.as_slice());
+        console::print(|out| render::reduce::write(&report, derived, options, out))?;
     }
     Ok(report.verdict.grading.exit_code())
 }
@@ -284,10 +298,7 @@ fn orders(
         (How::OneProcess, false) => &[Arrangement::OneProcess],
         (How::ProcessPerGpu, true) => &[Arrangement::ProcessesOfOneGpu],
         (How::ProcessPerGpu, false) => &[Arrangement::ProcessPerGpu],
-        (How::Both, true) => &[
-            Arrangement::StreamsOfOneGpu,
-            Arrangement::ProcessesOfOneGpu,
-        ],
+        (How::Both, true) => &[Arrangement::StreamsOfOneGpu, Arrangement::ProcessesOfOneGpu],
         (How::Both, false) => &[Arrangement::OneProcess, Arrangement::ProcessPerGpu],
     };
     if arrangements.contains(&Arrangement::ProcessesOfOneGpu) && count != 2 {
@@ -349,6 +360,57 @@ fn orders(
     Ok(orders.collect())
 }
 
+/// NCCL at the sizes and in the arrangements that ran, on the same GPUs.
+fn nccl_rows(
+    surroundings: &Surroundings,
+    options: &Options,
+    snapshot: &Snapshot,
+    gpus: &[u32],
+    ours: &[Reduction],
+) -> Result<nccl::Answer, Stop> {
+    let Some(first) = ours.first() else {
+        return Ok(nccl::Answer {
+            reductions: Vec::new(),
+            notes: Vec::new(),
+            authenticity: None,
+        });
+    };
+    let address = |gpu: &u32| {
+        let known = snapshot.gpus.get(*gpu as usize).and_then(|g| g.pci.known());
+        let unknown =
+            || Stop::inconclusive(format!("GPU{gpu} has no PCI address that could be read"));
+        Ok((*gpu, *known.ok_or_else(unknown)?))
+    };
+    // One GPU holds several of our ranks; NCCL says that it has no such thing.
+    let ranks = if gpus.len() == 1 { &first.gpus } else { gpus };
+    let mut sizes: Vec<u64> = ours.iter().map(|row| row.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut arrangements: Vec<Arrangement> = Vec::new();
+    let mut launches: Vec<Launch> = Vec::new();
+    for row in ours {
+        if !arrangements.contains(&row.arrangement) {
+            arrangements.push(row.arrangement);
+        }
+        if !launches.contains(&row.launch) {
+            launches.push(row.launch);
+        }
+    }
+    let request = nccl::Request {
+        gpus: ranks.iter().map(address).collect::<Result<_, Stop>>()?,
+        arrangements,
+        sizes,
+        dtypes: options.dtype.clone(),
+        launches,
+        in_place: vec![options.in_place],
+        samples: options.samples.max(1),
+        library: options.nccl.clone(),
+    };
+    let answer = nccl::run(&request, &mut |what| surroundings.console.progress(what));
+    surroundings.console.quiet();
+    Ok(answer)
+}
+
 fn seed() -> u64 {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     clock.map_or(1, |passed| passed.as_nanos() as u64)
@@ -401,11 +463,14 @@ fn bytes(text: &str) -> Result<u64, String> {
         .iter()
         .find_map(|(unit, scale)| Some((lower.strip_suffix(unit)?, *scale)))
         .unwrap_or((lower.as_str(), 1));
-    let wrong = || format!("'{text}' is no size: a number of bytes, or one with KiB or MiB behind it");
+    let wrong =
+        || format!("'{text}' is no size: a number of bytes, or one with KiB or MiB behind it");
     let number: u64 = number.trim().parse().map_err(|_| wrong())?;
     match number.checked_mul(scale) {
         Some(bytes) if (4..=1 << 34).contains(&bytes) && bytes.is_multiple_of(4) => Ok(bytes),
-        _ => Err(format!("'{text}': from 4 bytes to 16 GiB, whole multiples of 4")),
+        _ => Err(format!(
+            "'{text}': from 4 bytes to 16 GiB, whole multiples of 4"
+        )),
     }
 }
 
@@ -423,7 +488,12 @@ fn threads(text: &str) -> Result<u32, String> {
 
 /// What all rows come to.
 fn verdict(rows: &[Reduction]) -> Verdict {
-    let failed: Vec<&Reduction> = rows.iter().filter(|r| r.outcome.is_failure()).collect();
+    // NCCL's result means nothing where its own control failed.
+    let counts = |row: &&Reduction| {
+        row.outcome.is_failure()
+            && !matches!(reductions::standing(rows, row), Standing::Inconclusive(_))
+    };
+    let failed: Vec<&Reduction> = rows.iter().filter(counts).collect();
     let open = rows
         .iter()
         .filter(|r| matches!(r.outcome, Outcome::NotRun { .. } | Outcome::Refused { .. }))
@@ -445,7 +515,10 @@ fn verdict(rows: &[Reduction]) -> Verdict {
         None if exact == 0 => (Grading::Inconclusive, "no all-reduce ran".to_string()),
         None if open > 0 => (
             Grading::Inconclusive,
-            format!("{open} of {} rows did not run; the others are exact", rows.len()),
+            format!(
+                "{open} of {} rows did not run; the others are exact",
+                rows.len()
+            ),
         ),
         None => (
             Grading::Pass,

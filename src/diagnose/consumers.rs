@@ -468,9 +468,7 @@ impl<'a> Court<'_, 'a> {
     /// Why `need` is not proven on a pair or group that fared so; `None` when it is.
     fn gap(&self, need: &Need, fared: &[Fared<'a>]) -> Option<Gap> {
         if need.one_of.is_empty() {
-            return self
-                .gap_of_set(need.rung, &["*".to_string()], fared)
-                .err();
+            return self.gap_of_set(need.rung, &["*".to_string()], fared).err();
         }
         let mut worst: Option<Gap> = None;
         for set in &need.one_of {
@@ -557,7 +555,11 @@ fn veto_words(first: &Veto, more: usize) -> String {
         Rung::Loaded => ", only under load",
         _ => "",
     };
-    let things = if first.group.is_some() { "group" } else { "pair" };
+    let things = if first.group.is_some() {
+        "group"
+    } else {
+        "pair"
+    };
     let more = match more {
         0 => String::new(),
         1 => format!("; and 1 more {things}"),
@@ -591,9 +593,7 @@ fn words(gaps: &[(Rung, Gap, Subject)]) -> String {
         let at = number(*rung);
         match gap {
             Gap::NotRun(mechanism, why) => {
-                parts.push(format!(
-                    "{mechanism} at {at} did not run on {pair} ({why})"
-                ));
+                parts.push(format!("{mechanism} at {at} did not run on {pair} ({why})"));
             }
             Gap::Untested(some) if !some.is_empty() => {
                 let were = if some.len() == 1 { "was" } else { "were" };

@@ -265,10 +265,7 @@ fn alone_in_groups(e: &Evidence, group: Group) -> String {
         ran.peek().is_some() && ran.all(|r| r.outcome.is_intact())
     };
     let pairs: Vec<OrderedPair> = group.pairs().collect();
-    let intact = pairs
-        .iter()
-        .filter(|p| right(&mut e.of_pair(**p)))
-        .count();
+    let intact = pairs.iter().filter(|p| right(&mut e.of_pair(**p))).count();
     let mut text = match intact {
         0 => "; none of its pairs was tried by itself".to_string(),
         n if n == pairs.len() => format!("; each of its {n} pairs is right by itself"),

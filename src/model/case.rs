@@ -316,7 +316,9 @@ impl Outcome {
 }
 
 /// The part of an all-reduce that others waited for in vain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Missing {
     /// Rank, from 0.
     pub rank: u32,

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     model::{
         case::Outcome,
+        crossover::{Crossover, Fastest},
         reduction::{Arrangement, Dtype, Launch, Reduction},
         report::{Grading, Report},
     },
@@ -32,19 +33,22 @@ struct Table {
 }
 
 impl Table {
-    /// NCCL runs a process per GPU however our own ranks run: its columns stand beside ours.
-    fn of(row: &Reduction, ours: Option<Arrangement>) -> Table {
-        let arrangement = match is_nccl(row) {
-            true => ours.unwrap_or(row.arrangement),
-            false => row.arrangement,
-        };
+    fn of(row: &Reduction) -> Table {
         Table {
-            arrangement,
+            arrangement: row.arrangement,
             gpus: row.gpus.clone(),
             dtype: row.dtype,
             launch: row.launch,
             in_place: row.in_place,
         }
+    }
+
+    fn is_of(&self, crossover: &Crossover) -> bool {
+        crossover.gpus == self.gpus
+            && crossover.arrangement == self.arrangement
+            && crossover.dtype == self.dtype
+            && crossover.launch == self.launch
+            && crossover.in_place == self.in_place
     }
 
     fn title(&self) -> String {
@@ -61,7 +65,11 @@ impl Table {
                 Launch::Graph => "replayed as a graph",
                 Launch::Eager => "launched call by call",
             },
-            if self.in_place { "in place" } else { "out of place" }
+            if self.in_place {
+                "in place"
+            } else {
+                "out of place"
+            }
         )
     }
 }
@@ -70,13 +78,13 @@ fn is_nccl(row: &Reduction) -> bool {
     row.algorithm == "nccl" || row.algorithm.starts_with("nccl-")
 }
 
-/// Writes the all-reduces of `report` with what must be known to read them, and how the command ends.
+/// Writes the all-reduces of `report` with who is fastest where, what must be known to read them, and how the command ends.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn write(
     report: &Report,
-    remarks: &[String],
+    (crossovers, remarks): (&[Crossover], &[String]),
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -90,7 +98,7 @@ pub fn write(
             &format!("{meaning} These are modelled times."),
         )?;
     }
-    tables(&report.reductions, page)?;
+    tables(&report.reductions, crossovers, page)?;
     for remark in remarks {
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, remark)?;
     }
@@ -110,17 +118,18 @@ pub fn write(
 }
 
 /// Every table, then what is wrong and what did not run.
-pub(super) fn tables(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
-    let ours = rows.iter().find(|row| !is_nccl(row)).map(|row| row.arrangement);
+fn tables(rows: &[Reduction], crossovers: &[Crossover], page: &mut Page<'_>) -> io::Result<()> {
     let mut all: BTreeMap<Table, Vec<&Reduction>> = BTreeMap::new();
     for row in rows {
-        all.entry(Table::of(row, ours)).or_default().push(row);
+        all.entry(Table::of(row)).or_default().push(row);
     }
     for (table, rows) in &all {
         page.heading(&table.title())?;
         times(rows, page)?;
         bandwidths(rows, page)?;
-        fastest(rows, page)?;
+        if let Some(crossover) = crossovers.iter().find(|c| table.is_of(c)) {
+            fastest(crossover, rows, page)?;
+        }
     }
     wrong(rows, page)?;
     legend(rows, page)
@@ -191,7 +200,10 @@ fn bandwidths(rows: &[&Reduction], page: &mut Page<'_>) -> io::Result<()> {
     let large: Vec<u64> = sizes(rows)
         .into_iter()
         .filter(|bytes| *bytes >= LARGE)
-        .filter(|bytes| rows.iter().any(|row| row.bytes == *bytes && time(row).is_some()))
+        .filter(|bytes| {
+            rows.iter()
+                .any(|row| row.bytes == *bytes && time(row).is_some())
+        })
         .collect();
     if large.is_empty() {
         return Ok(());
@@ -273,42 +285,51 @@ fn grid(
     Ok(())
 }
 
-/// The fastest proven algorithm of each size, runs of sizes together: where it changes is the crossover.
-fn fastest(rows: &[&Reduction], page: &mut Page<'_>) -> io::Result<()> {
-    let mut spans: Vec<(&str, u64, u64)> = Vec::new();
-    for bytes in sizes(rows) {
-        let timed = rows.iter().filter(|row| row.bytes == bytes);
-        let timed = timed.filter_map(|row| Some((row.algorithm.as_str(), time(row)?)));
-        let Some((best, _)) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b)) else {
-            continue;
+/// Who is fastest up to which size, how that stands to NCCL, and what follows.
+fn fastest(crossover: &Crossover, rows: &[&Reduction], page: &mut Page<'_>) -> io::Result<()> {
+    // Nobody is fastest where only one ran.
+    if algorithms(rows).len() > 1
+        && let Some(first) = crossover.sizes.first()
+    {
+        let start = crossover
+            .changes
+            .first()
+            .map_or(&first.algorithm, |c| &c.from);
+        let mut words = vec![match crossover.changes.first() {
+            Some(change) => format!("{start} up to {}", size(change.last_bytes)),
+            None => format!("{start} at every size"),
+        }];
+        let changes = crossover.changes.iter();
+        words.extend(changes.map(|c| format!("{} from {} on", c.to, size(c.first_bytes))));
+        let text = format!("{} (of what was measured and proven)", words.join(", "));
+        page.labelled(Tone::Good, "  fastest  ", Tone::Plain, &text)?;
+        let ratio = |f: &Fastest| {
+            let times = f
+                .against_nccl
+                .filter(|_| !f.algorithm.starts_with("nccl"))?;
+            Some(format!("{times:.1} at {}", size(f.bytes)))
         };
-        match spans.last_mut() {
-            Some((algorithm, _, to)) if *algorithm == best => *to = bytes,
-            _ => spans.push((best, bytes, bytes)),
+        let ratios: Vec<String> = crossover.sizes.iter().filter_map(ratio).collect();
+        if !ratios.is_empty() {
+            let text = format!("NCCL takes so many times as long: {}", ratios.join(", "));
+            page.labelled(Tone::Plain, "           ", Tone::Plain, &text)?;
         }
     }
-    // Nobody is fastest where only one ran.
-    if spans.is_empty() || algorithms(rows).len() < 2 {
-        return Ok(());
+    for doubt in &crossover.doubts {
+        page.labelled(Tone::Doubt, "  doubt    ", Tone::Plain, doubt)?;
     }
-    let words: Vec<String> = spans
-        .iter()
-        .map(|(algorithm, from, to)| match from == to {
-            true => format!("{algorithm} at {}", size(*from)),
-            false => format!("{algorithm} from {} to {}", size(*from), size(*to)),
-        })
-        .collect();
-    page.labelled(
-        Tone::Good,
-        "  fastest  ",
-        Tone::Plain,
-        &format!("{} (of what was measured and proven)", words.join("; ")),
-    )
+    for advice in &crossover.advice {
+        page.labelled(Tone::Strong, "  advice   ", Tone::Plain, advice)?;
+    }
+    Ok(())
 }
 
 /// Failures one by one; what did not run, by reason.
 fn wrong(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
-    let mut failed = rows.iter().filter(|row| row.outcome.is_failure()).peekable();
+    let mut failed = rows
+        .iter()
+        .filter(|row| row.outcome.is_failure())
+        .peekable();
     if failed.peek().is_some() {
         page.blank()?;
     }
@@ -360,7 +381,11 @@ fn legend(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
             say(format!("{} went by {transport}", row.algorithm));
         }
     }
-    for caveat in rows.iter().filter_map(|row| row.time.as_ref()).flat_map(|t| &t.caveats) {
+    for caveat in rows
+        .iter()
+        .filter_map(|row| row.time.as_ref())
+        .flat_map(|t| &t.caveats)
+    {
         say(format!("doubt: {caveat}"));
     }
     let mut label = "  measured  ";

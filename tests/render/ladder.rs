@@ -211,7 +211,12 @@ fn reduced(snapshot: Snapshot, together: impl Fn(Group) -> Outcome) -> Report {
 #[test]
 fn a_healthy_host_that_reduces() {
     let report = reduced(hosts::nvswitch(), |_| Outcome::Intact);
-    assert_eq!(report.verdict.grading, Grading::Pass, "{:?}", report.verdict);
+    assert_eq!(
+        report.verdict.grading,
+        Grading::Pass,
+        "{:?}",
+        report.verdict
+    );
     let text = told(&report, 160);
     assert!(text.contains("up to rung 6"), "{text}");
     golden("reduced", &report);

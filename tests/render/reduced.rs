@@ -3,6 +3,7 @@
 use super::{fits, hosts, intact, options};
 use insta::assert_snapshot;
 use peerproof::{
+    diagnose::reductions,
     model::{
         case::{Missing, Outcome, WrongKind},
         measurement::{Measurement, Unit},
@@ -29,7 +30,8 @@ fn row(algorithm: &str, gpus: &[u32], bytes: u64, us: Option<f64>) -> Reduction 
             samples: vec![us * 0.98, us, us * 1.03],
             unit: Unit::Us,
             warmup: 2,
-            method: "a sample is the mean of 100 calls of one graph back to back; slowest rank".to_string(),
+            method: "a sample is the mean of 100 calls of one graph back to back; slowest rank"
+                .to_string(),
             caveats: Vec::new(),
         }),
         transport: None,
@@ -39,7 +41,8 @@ fn row(algorithm: &str, gpus: &[u32], bytes: u64, us: Option<f64>) -> Reduction 
 
 fn told(report: &Report, remarks: &[String], width: usize) -> String {
     let mut out = Vec::new();
-    reduce::write(report, remarks, &options(width), &mut out).unwrap();
+    let crossovers = reductions::crossovers(&report.reductions);
+    reduce::write(report, (&crossovers, remarks), &options(width), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     fits(&text, width);
     text
@@ -64,14 +67,17 @@ fn times_bandwidths_and_who_is_fastest() {
         rows.push(row("two-shot", &gpus, bytes, us(5.2, 0.02)));
         rows.push(row("hierarchical", &gpus, bytes, us(8.0, 0.015)));
         let mut nccl = row("nccl", &gpus, bytes, us(11.0, 0.03));
-        nccl.arrangement = Arrangement::ProcessPerGpu;
         nccl.transport = Some("P2P/CUMEM".to_string());
         rows.push(nccl);
         if at > 3 {
             rows.retain(|row| row.algorithm != "one-shot-push" || row.bytes < 16 << 20);
         }
     }
-    let report = report(rows, Grading::Pass, "every sum of 19 rows is exact on every rank");
+    let report = report(
+        rows,
+        Grading::Pass,
+        "every sum of 19 rows is exact on every rank",
+    );
     for width in [80, 160] {
         assert_snapshot!(format!("reduce_times_{width}"), told(&report, &[], width));
     }
@@ -110,6 +116,10 @@ fn what_is_wrong_never_came_or_did_not_run_is_said() {
     sliced.arrangement = Arrangement::ProcessesOfOneGpu;
     rows.push(sliced);
     let remarks = ["hierarchical do not run over 2 ranks".to_string()];
-    let report = report(rows, Grading::Fail, "one-shot-pull over 2 ranks, 512 bytes: zeroed; 2 of 7 rows failed");
+    let report = report(
+        rows,
+        Grading::Fail,
+        "one-shot-pull over 2 ranks, 512 bytes: zeroed; 2 of 7 rows failed",
+    );
     assert_snapshot!("reduce_wrong_80", told(&report, &remarks, 80));
 }

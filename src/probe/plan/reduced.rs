@@ -171,13 +171,16 @@ impl Asked<'_> {
                 let takes = way.algorithm().is_some_and(|a| a.takes(ranks));
                 let mut shapes = judged(self.memory, self.budget, nth == 0);
                 let alone = subjects.first().is_some_and(|first| {
-                    matches!(first, Subject::Group(_)) || self.groups.is_empty() && self.pairs.len() == 1
+                    matches!(first, Subject::Group(_))
+                        || self.groups.is_empty() && self.pairs.len() == 1
                 });
                 if self.budget != Budget::Quick && at == last && alone && place != Place::Ranks {
                     shapes.extend(timed(self.memory));
                 }
                 for shape in shapes.iter().filter(|_| takes) {
-                    let cases = subjects.iter().map(|subject| self.case(make, *subject, way, shape));
+                    let cases = subjects
+                        .iter()
+                        .map(|subject| self.case(make, *subject, way, shape));
                     all.push(Round {
                         cases: cases.collect(),
                     });
@@ -243,7 +246,11 @@ pub(super) fn device_bytes(case: &Case) -> u64 {
         return 0;
     };
     let Needs { mailbox, vectors } = series.needs(ranks(case.subject));
-    let sharing = if matches!(case.subject, Subject::Gpu(_)) { 2 } else { 1 };
+    let sharing = if matches!(case.subject, Subject::Gpu(_)) {
+        2
+    } else {
+        1
+    };
     // Mailboxes come in whole blocks that processes can share.
     sharing * (mailbox.next_multiple_of(super::IPC_BLOCK) + vectors + (1 << 20))
 }

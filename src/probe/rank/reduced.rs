@@ -62,13 +62,20 @@ impl Rank {
             place,
             needs,
         } = seating;
-        let kernels = self.seat.reduce().map_err(|why| Stop::With(why.outcome()))?;
+        let kernels = self
+            .seat
+            .reduce()
+            .map_err(|why| Stop::With(why.outcome()))?;
         let shape = series.shape(place.ranks).ok_or(SeatError::Layout)?;
         let blocks = kernels.resident(shape.kernel, shape.threads);
         let blocks = blocks.map_err(|error| stop(error.into()))?;
         let fits = |own: &&Own| own.place == *place && own.needs.max(*needs) == own.needs;
         if self.member.own.as_ref().filter(fits).is_none() {
-            let most = self.member.own.take().map_or(*needs, |own| own.needs.max(*needs));
+            let most = self
+                .member
+                .own
+                .take()
+                .map_or(*needs, |own| own.needs.max(*needs));
             let context = &self.seat.context;
             let rank = reduction::Rank::open(self.open.gpu, context, kernels, *place, most);
             self.member.own = Some(Own {

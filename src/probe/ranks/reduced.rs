@@ -103,7 +103,9 @@ impl<'c> Meeting<'c> {
         let sights = self.seen();
         let ran = self.ran(&sights);
         let cases = self.cases.iter().enumerate();
-        cases.map(|(nth, case)| ran.answer(case, nth == 0)).collect()
+        cases
+            .map(|(nth, case)| ran.answer(case, nth == 0))
+            .collect()
     }
 
     fn ran<'r>(&'r self, sights: &'r [Sight]) -> Ran<'r> {
@@ -132,7 +134,11 @@ pub(super) fn run(
     let mut answers = BTreeMap::new();
     let mut meetings: Vec<Meeting> = Vec::new();
     for case in cases {
-        let same = |m: &&mut Meeting| m.cases.first().is_some_and(|lead| reduced::is_same(lead, case));
+        let same = |m: &&mut Meeting| {
+            m.cases
+                .first()
+                .is_some_and(|lead| reduced::is_same(lead, case))
+        };
         if let Some(meeting) = meetings.iter_mut().find(same) {
             meeting.cases.push(case);
             continue;
@@ -190,7 +196,15 @@ pub(in crate::probe) fn one(
             let retire = meeting.answers().iter().any(|answer| answer.retire);
             (meeting.row(), lost || retire)
         }
-        None => (row_of(Outcome::NotRun { reason: String::new() }, &series), lost),
+        None => (
+            row_of(
+                Outcome::NotRun {
+                    reason: String::new(),
+                },
+                &series,
+            ),
+            lost,
+        ),
     }
 }
 

@@ -151,7 +151,11 @@ impl Errand<'_, '_> {
                 name: name.clone(),
             });
         }
-        let mut closed = ready.opened.advertised.iter().filter(|(_, a)| !a.can_access);
+        let mut closed = ready
+            .opened
+            .advertised
+            .iter()
+            .filter(|(_, a)| !a.can_access);
         let (pair, _) = closed.find(|(pair, _)| among(pair))?;
         Some(Outcome::NotApplicable {
             reason: format!("no peer access on pair {pair}: CUDA says no"),
@@ -165,7 +169,9 @@ impl Errand<'_, '_> {
         let mut brought = 0;
         loop {
             let next = series.get(brought).or(series.last());
-            let limit = next.map_or(Duration::from_secs(5), |one| time_of(one, self.order.gpus.len())) * factor;
+            let limit = next.map_or(Duration::from_secs(5), |one| {
+                time_of(one, self.order.gpus.len())
+            }) * factor;
             let started = Instant::now();
             let reply = match sent {
                 Ok(()) => ready.child.receive::<Reply>(started + limit),
@@ -213,9 +219,11 @@ impl Errand<'_, '_> {
                     continue;
                 }
                 let Some(case) = self.case(one) else {
-                    let reason =
-                        "its vectors lie in host memory of one process".to_string();
-                    self.without(std::slice::from_ref(one), &Outcome::NotApplicable { reason });
+                    let reason = "its vectors lie in host memory of one process".to_string();
+                    self.without(
+                        std::slice::from_ref(one),
+                        &Outcome::NotApplicable { reason },
+                    );
                     continue;
                 };
                 let mut ranks = match staff.take() {

@@ -101,7 +101,10 @@ fn arrange<'c>(setting: &Setting, case: &'c Case) -> Result<Meeting<'c>, Outcome
     };
     let series = series(case, setting.run, 0).ok_or_else(unknown)?;
     let gpus = gpus(case.subject);
-    let group = Group::open(&members(setting.seats, &gpus)?, std::slice::from_ref(&series));
+    let group = Group::open(
+        &members(setting.seats, &gpus)?,
+        std::slice::from_ref(&series),
+    );
     Ok(Meeting {
         cases: vec![case],
         group: group.map_err(failure)?,
@@ -129,7 +132,12 @@ pub(in crate::probe) fn same_gpu(setting: &Setting, seat: &Seat, case: &Case) ->
         let Some(series) = way.and_then(|way| super::series_of(way, case, setting.run, 0)) else {
             continue;
         };
-        let row = one(&members, &two, series, (Arrangement::StreamsOfOneGpu, setting.factor));
+        let row = one(
+            &members,
+            &two,
+            series,
+            (Arrangement::StreamsOfOneGpu, setting.factor),
+        );
         answer.attempts_ran += u32::try_from(row.calls).unwrap_or(0);
         let outcome = match &row.outcome {
             Outcome::Intact => None,
@@ -170,7 +178,9 @@ fn one(
 
 fn lost(gpus: &[u32], outcome: &Outcome) -> Vec<Sight> {
     let ranks = 0..gpus.len() as u32;
-    ranks.map(|rank| Sight::lost(rank, outcome.clone())).collect()
+    ranks
+        .map(|rank| Sight::lost(rank, outcome.clone()))
+        .collect()
 }
 
 /// Every series of `request` over `gpus`, a rank on each (one that is named several times holds as many), row by row.
@@ -182,7 +192,9 @@ pub(in crate::probe) fn rows(
     mut emit: impl FnMut(Reduction),
 ) -> bool {
     let all = request.series(gpus.len() as u32);
-    let shared = gpus.first().is_some_and(|first| gpus.get(1..).is_some_and(|rest| rest.contains(first)));
+    let shared = gpus
+        .first()
+        .is_some_and(|first| gpus.get(1..).is_some_and(|rest| rest.contains(first)));
     let arrangement = match shared {
         true => Arrangement::StreamsOfOneGpu,
         false => Arrangement::OneProcess,
