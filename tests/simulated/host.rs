@@ -36,6 +36,9 @@ pub(crate) struct Run {
     /// How often each planted fault struck, as the launcher counted.
     #[allow(dead_code, reason = "read by the matrix alone")]
     pub(crate) struck: Vec<(String, u64)>,
+    /// How long the run took on the modelled host, seconds, where `--clock` was asked for.
+    #[allow(dead_code, reason = "read by one test")]
+    pub(crate) modelled_s: Option<f64>,
 }
 
 pub(crate) fn peerproof() -> PathBuf {
@@ -73,6 +76,13 @@ impl Host {
     /// Changes the scenario.
     pub(crate) fn set(mut self, setting: &str) -> Host {
         self.options.extend(["--set".into(), setting.into()]);
+        self
+    }
+
+    /// Has the launcher say how long the run took on the modelled host.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn clock(mut self) -> Host {
+        self.options.push("--clock".into());
         self
     }
 
@@ -122,6 +132,16 @@ impl Host {
         report
     }
 
+    /// The same, with the seconds that it took on the modelled host.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn qualify_clocked(self, arguments: &[&str]) -> (Report, f64) {
+        let mut all = vec!["qualify", "--no-file", "--json"];
+        all.extend(arguments);
+        let host = self.clock();
+        let run = host.run(&all);
+        (host.read(&run), run.modelled_s.expect("a modelled time"))
+    }
+
     /// The same, with how often each planted fault struck.
     #[allow(dead_code, reason = "asked by the matrix alone")]
     pub(crate) fn qualify_counting(&self, arguments: &[&str]) -> (Report, Vec<(String, u64)>) {
@@ -130,6 +150,11 @@ impl Host {
         let run = self.run(&all);
         (self.read(&run), run.struck)
     }
+}
+
+/// Whether a line is the launcher's own.
+fn ours(line: &str) -> bool {
+    line.starts_with("simhost: fault ") || line.starts_with("simhost: modelled time ")
 }
 
 /// `fault TEXT struck N times`, read.
@@ -186,9 +211,13 @@ pub(crate) fn finish(child: &mut Child) -> Run {
         code: status.code(),
         stdout: reader.join().unwrap(),
         struck: complaints.lines().filter_map(struck).collect(),
+        modelled_s: complaints.lines().find_map(|line| {
+            let time = line.strip_prefix("simhost: modelled time ")?;
+            time.strip_suffix(" s")?.parse().ok()
+        }),
         stderr: complaints
             .split_inclusive('\n')
-            .filter(|line| !line.contains(" budget: ") && !line.starts_with("simhost: fault "))
+            .filter(|line| !line.contains(" budget: ") && !ours(line))
             .collect(),
     }
 }
