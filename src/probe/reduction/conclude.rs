@@ -67,7 +67,7 @@ pub fn conclude(
     }
 }
 
-/// Calls that are judged when all goes well.
+/// Calls that are judged when all goes well; at least one, because no call is no proof.
 fn planned(series: &Series) -> u64 {
     let each = match series.launch {
         Launch::Eager => 1,
@@ -76,7 +76,7 @@ fn planned(series: &Series) -> u64 {
     let timed = series.timing.map_or(0, |timing| {
         u64::from(timing.samples) * u64::from(timing.calls + timing.warmup)
     });
-    u64::from(series.calls) * each + timed
+    (u64::from(series.calls) * each + timed).max(1)
 }
 
 /// Of each sample the slowest rank: the call is over when all have its result.
