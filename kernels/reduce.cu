@@ -11,7 +11,8 @@
 //
 // Slots. What ranks leave for each other goes by turns into two sets of slots, by the parity of the epoch. Two are enough,
 // and nothing is acknowledged: a rank ends call e + 1 only when it has something of every rank's call e + 1, so every rank
-// has ended call e and read all that it needed of it, before anybody writes call e + 2 over it. For the same reason the
+// has ended call e and read all that it needed of it, before anybody writes call e + 2 over it. (So a count is never 0,
+// unless there is but one rank.) For the same reason the
 // input may be overwritten as soon as the kernel has ended: others only ever read copies of it.
 //
 // Flags. Every 32-bit access to global memory is a flag (or the stop word): stores release, loads acquire, both of system
