@@ -11,7 +11,8 @@
 //
 // Slots. What ranks leave for each other goes by turns into two sets of slots, by the parity of the epoch. Two are enough,
 // and nothing is acknowledged: a rank ends call e + 1 only when it has something of every rank's call e + 1, so every rank
-// has ended call e and read all that it needed of it, before anybody writes call e + 2 over it. For the same reason the
+// has ended call e and read all that it needed of it, before anybody writes call e + 2 over it. (So a count is never 0,
+// unless there is but one rank.) For the same reason the
 // input may be overwritten as soon as the kernel has ended: others only ever read copies of it.
 //
 // Flags. Every 32-bit access to global memory is a flag (or the stop word): stores release, loads acquire, both of system
@@ -143,25 +144,35 @@ __device__ __forceinline__ void rounded(const Sum<N>& sum, u32 dtype, u64 (&v)[N
     }
 }
 
-// The bytes from `at` on of a vector of `bytes` bytes, zero beyond its end. A vector may start at any element.
+// The bytes from `at` on of a vector of `bytes` bytes, zero beyond its end. A vector may start at any element; where it does
+// not start at a whole access, and at its end, this goes by 16 bits at a time, in loops that stay small.
 template <int N>
 __device__ __forceinline__ void take(const u8* from, u64 at, u64 bytes, u64 (&v)[N]) {
     if (((u64)from & 8 * N - 1) == 0 && at + 8 * N <= bytes) return load(from + at, v);
 #pragma unroll
-    for (int k = 0; k < N; k++) v[k] = 0;
-#pragma unroll
-    for (int k = 0; k < 4 * N; k++) {
-        u16 part = 0;
-        if (at + 2 * k < bytes) asm volatile("ld.volatile.global.u16 %0,[%1];" : "=h"(part) : "l"(from + at + 2 * k) : "memory");
-        v[k / 4] |= (u64)part << 16 * (k % 4);
+    for (int n = 0; n < N; n++) {
+        v[n] = 0;
+#pragma unroll 1
+        for (int k = 6; k >= 0; k -= 2) {
+            const u64 here = at + 8 * n + k;
+            u16 part = 0;
+            if (here < bytes) asm volatile("ld.volatile.global.u16 %0,[%1];" : "=h"(part) : "l"(from + here) : "memory");
+            v[n] = v[n] << 16 | part;
+        }
     }
 }
 template <int N>
 __device__ __forceinline__ void put(u8* to, u64 at, u64 bytes, const u64 (&v)[N]) {
     if (((u64)to & 8 * N - 1) == 0 && at + 8 * N <= bytes) return store(to + at, v);
 #pragma unroll
-    for (int k = 0; k < 4 * N; k++)
-        if (at + 2 * k < bytes) asm volatile("st.global.u16 [%0],%1;" ::"l"(to + at + 2 * k), "h"((u16)(v[k / 4] >> 16 * (k % 4))) : "memory");
+    for (int n = 0; n < N; n++) {
+        u64 rest = v[n];
+#pragma unroll 1
+        for (int k = 0; k < 8; k += 2, rest >>= 16) {
+            const u64 here = at + 8 * n + k;
+            if (here < bytes) asm volatile("st.global.u16 [%0],%1;" ::"l"(to + here), "h"((u16)rest) : "memory");
+        }
+    }
 }
 
 // The mailbox of a rank, by arithmetic: an array indexed by a variable would lie in memory, and so would one of whose places

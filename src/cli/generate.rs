@@ -35,7 +35,9 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 pub(super) fn run(options: &Options) -> Result<u8, Stop> {
     let mut command = Arguments::command();
     let written = match &options.what {
-        What::Man { folder } => ready(folder).and_then(|()| clap_mangen::generate_to(command, folder)),
+        What::Man { folder } => {
+            ready(folder).and_then(|()| clap_mangen::generate_to(command, folder))
+        }
         What::Completions { folder } => ready(folder).and_then(|()| {
             SHELLS.into_iter().try_for_each(|shell| {
                 clap_complete::generate_to(shell, &mut command, "peerproof", folder).map(|_| ())

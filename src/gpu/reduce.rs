@@ -281,8 +281,10 @@ impl Reduce {
         } = call.shape;
         let bytes = call.count * call.dtype.bytes();
         let mailbox = kernel.mailbox_bytes(ranks as u32, call.largest);
-        // A rank alone waits for nobody: so is a kernel launched for the first time.
+        // A rank alone waits for nobody: so is a kernel launched for the first time. Others must exchange something in every
+        // call, or slots would be written again too early.
         let fits = (1..=RANK_LIMIT).contains(&ranks)
+            && (ranks == 1 || call.count > 0)
             && (call.rank as usize) < ranks
             && (kernel != Kernel::Islands || ranks == 1 || ranks.is_multiple_of(2))
             && bytes <= call.largest

@@ -151,8 +151,7 @@ fn grids_may_change_from_call_to_call() {
             4,
             2 * 200,
         );
-        let mut call = 0;
-        for blocks in [1, 4, 2, 7, 1, 3] {
+        for (call, blocks) in (0u64..).zip([1, 4, 2, 7, 1, 3]) {
             group.shape.blocks = blocks;
             let values = (Values::Random, order(kernel));
             group.side_by_side(|rank| {
@@ -164,7 +163,6 @@ fn grids_may_change_from_call_to_call() {
                     "{kernel:?} {blocks} blocks"
                 );
             });
-            call += 1;
         }
     }
 }

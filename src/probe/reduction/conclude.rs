@@ -68,7 +68,7 @@ pub fn conclude(
     }
 }
 
-/// Calls that are judged when all goes well.
+/// Calls that are judged when all goes well; at least one, because no call is no proof.
 fn planned(series: &Series) -> u64 {
     let each = match series.launch {
         Launch::Eager => 1,
@@ -77,7 +77,7 @@ fn planned(series: &Series) -> u64 {
     let timed = series.timing.map_or(0, |timing| {
         u64::from(timing.samples) * u64::from(timing.calls + timing.warmup)
     });
-    u64::from(series.calls) * each + timed
+    (u64::from(series.calls) * each + timed).max(1)
 }
 
 /// Of each sample the slowest rank: the call is over when all have its result.
@@ -240,5 +240,154 @@ fn name(verdict: &Verdict, ranks: u32) -> (WrongKind, String) {
             WrongKind::Mixed,
             format!("{all} elements are wrong, in no way that one rank's contribution explains"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::reduction::Dtype,
+        probe::reduction::{Request, Timing, Tuning, exact::Values},
+    };
+    use std::time::Duration;
+
+    fn series(calls: u32) -> Series {
+        let request = Request {
+            algorithms: vec!["two-shot".into()],
+            dtypes: vec![Dtype::Bf16],
+            sizes: vec![4096],
+            launches: vec![Launch::Eager],
+            in_place: vec![false],
+            values: Values::Integers,
+            calls,
+            samples: 0,
+            room: 1 << 20,
+            tuning: Tuning::default(),
+            seed: 1,
+            limit: Duration::from_secs(1),
+        };
+        request.series(2).remove(0)
+    }
+
+    fn verdict(judged: u64, wrong: Option<(u64, u64)>) -> Verdict {
+        let mut instead = [[0; 8]; 3];
+        instead[2][1] = 7;
+        Verdict {
+            wrong: if wrong.is_some() { 9 } else { 0 },
+            first: wrong,
+            got: Some(0x4000),
+            wrong_calls: u64::from(wrong.is_some()),
+            judged,
+            blamed: 9,
+            poison: 0,
+            zero: 0,
+            instead,
+        }
+    }
+
+    fn sight(rank: u32, judged: u64) -> Sight {
+        Sight {
+            rank,
+            failure: None,
+            verdict: Some(verdict(judged, None)),
+            given_up: Vec::new(),
+            us: Vec::new(),
+        }
+    }
+
+    fn wait(how: How, rank: u32, call: u32, phase: u32) -> GivenUp {
+        GivenUp {
+            how,
+            rank,
+            block: 3,
+            phase,
+            call,
+            waited_us: 1_000_000,
+        }
+    }
+
+    fn row(series: &Series, sights: &[Sight]) -> Reduction {
+        conclude(series, &[4, 6], Arrangement::OneProcess, sights)
+    }
+
+    #[test]
+    fn intact_only_when_every_planned_call_was_judged_on_every_rank() {
+        let row_of = |calls, a, b| row(&series(calls), &[sight(0, a), sight(1, b)]).outcome;
+        assert_eq!(row_of(8, 8, 8), Outcome::Intact);
+        assert!(matches!(row_of(8, 8, 7), Outcome::NotRun { .. }));
+        // No call is no proof.
+        assert!(matches!(row_of(0, 0, 0), Outcome::NotRun { .. }));
+        let one = row(&series(8), &[sight(0, 8)]);
+        assert!(matches!(one.outcome, Outcome::NotRun { .. }));
+    }
+
+    #[test]
+    fn the_earliest_wait_names_who_never_came() {
+        let (mut a, mut b) = (sight(0, 8), sight(1, 8));
+        a.given_up = vec![wait(How::Never, 1, 5, 1), wait(How::Stopped, 1, 4, 0)];
+        b.given_up = vec![wait(How::Never, 0, 6, 0)];
+        let row = row(&series(8), &[a, b]);
+        assert!(
+            matches!(
+                row.outcome,
+                Outcome::Never {
+                    round: 6,
+                    rounds: 8,
+                    after_ms: 1000,
+                    ..
+                }
+            ),
+            "{:?}",
+            row.outcome
+        );
+        let says = "rank 1 block 3 never came: rank 0 waited for it 1000 ms in call 6, phase 2";
+        assert_eq!(row.notes[0], says);
+    }
+
+    #[test]
+    fn what_came_of_giving_up_is_no_wrong_data() {
+        let with = |wrong_call| {
+            let (mut a, b) = (sight(0, 8), sight(1, 8));
+            a.verdict = Some(verdict(8, Some((wrong_call, 20))));
+            a.given_up = vec![wait(How::Never, 1, 5, 0)];
+            row(&series(8), &[a, b]).outcome
+        };
+        assert!(matches!(with(5), Outcome::Never { .. }));
+        let Outcome::Corrupt(found) = with(4) else {
+            panic!("{:?}", with(4));
+        };
+        assert_eq!((found.kind, found.attempt), (WrongKind::Stale, 5));
+        assert_eq!(found.first_offset, 40);
+        let says = "rank 0: in 7 of 9 wrong elements the contribution of rank 1 is that of two calls before; first in call 5, element 20: 0x4000 where 0x";
+        assert!(found.detail.starts_with(says), "{}", found.detail);
+    }
+
+    #[test]
+    fn a_death_outranks_what_the_others_waited_for() {
+        let how = "signal 9 (SIGKILL)".to_string();
+        let mut a = sight(0, 3);
+        a.given_up = vec![wait(How::Never, 1, 3, 0)];
+        let lost = Sight::lost(1, Outcome::Died { how: how.clone() });
+        assert_eq!(row(&series(8), &[a, lost]).outcome, Outcome::Died { how });
+    }
+
+    #[test]
+    fn a_time_is_that_of_the_slowest_rank_and_only_of_right_sums() {
+        let mut timed = series(0);
+        timed.timing = Some(Timing {
+            samples: 2,
+            calls: 10,
+            warmup: 2,
+        });
+        let (mut a, mut b) = (sight(0, 24), sight(1, 24));
+        (a.us, b.us) = (vec![3.0, 5.0], vec![4.0, 4.5]);
+        let time = |sights: &[Sight]| row(&timed, sights).time.map(|time| time.samples);
+        assert_eq!(time(&[a.clone(), b.clone()]), Some(vec![4.0, 5.0]));
+        let shared = [a.clone(), b.clone()];
+        let row = conclude(&timed, &[4, 4], Arrangement::ProcessesOfOneGpu, &shared);
+        assert_eq!((row.outcome, row.time), (Outcome::Intact, None));
+        b.verdict = Some(verdict(24, Some((23, 0))));
+        assert_eq!(time(&[a, b]), None);
     }
 }

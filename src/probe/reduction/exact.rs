@@ -68,7 +68,7 @@ impl Vector {
                     Dtype::Fp16 => 255,
                     Dtype::Fp32 => (1 << 20) - 1,
                 };
-                let drawn = u64::from(high) * u64::from(2 * most + 1) >> 32;
+                let drawn = (u64::from(high) * u64::from(2 * most + 1)) >> 32;
                 narrow(dtype, (drawn as i32 - most as i32) as f32)
             }
             (Values::Random, Dtype::Fp32) => low & 0x807f_ffff | (120 + binade) << 23,

@@ -4,7 +4,7 @@ use super::{Algorithm, Tuning, exact::Order};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// The link between the islands carries each island's sum once in each direction, in the element type: less is not possible.
-pub struct Hierarchical;
+pub(super) struct Hierarchical;
 
 impl Algorithm for Hierarchical {
     fn id(&self) -> &'static str {

@@ -4,7 +4,7 @@ use super::{Algorithm, Tuning};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// One crossing as well, but a load has to come back: for links whose loads are as quick as their stores.
-pub struct OneShotPull;
+pub(super) struct OneShotPull;
 
 impl Algorithm for OneShotPull {
     fn id(&self) -> &'static str {

@@ -4,7 +4,7 @@ use super::{Algorithm, Tuning};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// The lowest latency there is: one crossing of the link. Traffic grows with the number of ranks.
-pub struct OneShotPush;
+pub(super) struct OneShotPush;
 
 /// Bytes up to which words carry their own epoch: twice the traffic, but no fence and no flag behind the payload.
 pub(super) fn words_up_to(ranks: u32) -> u64 {

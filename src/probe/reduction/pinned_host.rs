@@ -5,7 +5,7 @@ use super::{Algorithm, Mailboxes, Tuning};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// The kernels of the one-shot push; what differs is where the mailboxes lie.
-pub struct PinnedHost;
+pub(super) struct PinnedHost;
 
 /// Bytes up to which words carry their own epoch: a poll over PCIe then brings the data with it.
 const WORDS_UP_TO: u64 = 64 << 10;

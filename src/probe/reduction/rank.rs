@@ -5,7 +5,7 @@
 //! waiting.
 
 use super::{
-    Series,
+    Mailboxes, Series,
     exact::{Order, Values},
     series::vector_stride,
 };
@@ -214,7 +214,6 @@ impl Rank {
         place: Place,
         needs: super::Needs,
     ) -> Result<Rank, RankError> {
-        // Nothing of it is used where mailboxes lie in host memory; a rank has one all the same.
         let mailbox = needs.mailbox.max(1).next_multiple_of(SHARED_BLOCK);
         Ok(Rank {
             gpu,
@@ -289,7 +288,7 @@ impl Rank {
         self.pinned.store_u32(GATE as usize, 0);
         self.rehearse(&begun, own)?;
         self.stream.wait(limit)?;
-        self.reset(own)?;
+        self.reset(own, algorithm.mailboxes())?;
         self.stream.wait(limit)?;
         if series.launch == Launch::Graph {
             let counts = &series.counts;
@@ -334,8 +333,22 @@ impl Rank {
     }
 
     /// Sets everything to its start: epochs to -1, so that the first call passes zero.
-    fn reset(&mut self, own: Region) -> Result<(), RankError> {
-        self.stream.set_bytes(own, 0xff)?;
+    fn reset(&mut self, own: Region, mailboxes: Mailboxes) -> Result<(), RankError> {
+        match mailboxes {
+            Mailboxes::Peer => self.stream.set_bytes(own, 0xff)?,
+            // A fill of host memory is not promised to work; a copy to it is.
+            Mailboxes::Host => {
+                let ones = self.vectors.region();
+                self.stream.set_bytes(ones, 0xff)?;
+                let mut done = 0;
+                while done < own.bytes() {
+                    let bytes = ones.bytes().min(own.bytes() - done);
+                    self.stream
+                        .copy(part(own, done, bytes)?, part(ones, 0, bytes)?)?;
+                    done += bytes;
+                }
+            }
+        }
         self.stream.set_bytes(self.own.region(), 0)?;
         self.stream
             .set_bytes(self.own_part(0, EPOCH_BYTES)?, 0xff)?;

@@ -4,7 +4,7 @@ use super::{Algorithm, Tuning};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// For PCIe, where streams from several ranks to one slow each other down. Round k sends to rank + k.
-pub struct StagedPush;
+pub(super) struct StagedPush;
 
 impl Algorithm for StagedPush {
     fn id(&self) -> &'static str {

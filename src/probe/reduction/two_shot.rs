@@ -4,7 +4,7 @@ use super::{Algorithm, Tuning};
 use crate::gpu::reduce::{Kernel, Shape};
 
 /// Two crossings, but each rank sends its vector about twice instead of once to everybody.
-pub struct TwoShot;
+pub(super) struct TwoShot;
 
 impl Algorithm for TwoShot {
     fn id(&self) -> &'static str {
