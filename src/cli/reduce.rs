@@ -281,10 +281,7 @@ fn orders(
         .partition(|id| reduction::by_id(id).is_some_and(|a| a.takes(count)));
     if !not.is_empty() {
         let names: Vec<&str> = not.iter().map(|id| id.as_str()).collect();
-        remarks.push(format!(
-            "{} do not run over {count} ranks",
-            names.join(", ")
-        ));
+        remarks.push(format!("not for {count} ranks: {}", names.join(", ")));
     }
     if takes.is_empty() {
         return Err(Stop::usage(format!(

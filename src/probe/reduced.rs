@@ -314,15 +314,22 @@ impl Ran<'_> {
             })
             .collect();
         let mut row = reduction::conclude(self.series, self.gpus, self.arrangement, &seen);
-        if let Outcome::NotRun { reason } = &mut row.outcome {
-            let other = self.row().outcome;
-            if other.is_failure() {
-                *reason = format!(
-                    "the all-reduce ended early for want of the other direction ({}); right in {} calls until then",
-                    other.word(),
-                    row.calls
-                );
-            }
+        // Calls behind a wait that was given up were made, and prove nothing.
+        let whole = first.map_or(row.calls, |wait| row.calls.min(u64::from(wait.call)));
+        let open = match &row.outcome {
+            Outcome::Intact => first.is_some(),
+            Outcome::NotRun { .. } => true,
+            _ => false,
+        };
+        let other = self.row().outcome;
+        if open && other.is_failure() {
+            row.calls = whole;
+            row.outcome = Outcome::NotRun {
+                reason: format!(
+                    "the all-reduce ended early for want of the other direction ({}); right in {whole} calls until then",
+                    other.word()
+                ),
+            };
         }
         row
     }
@@ -339,7 +346,9 @@ fn contributor(verdict: &Verdict, ranks: usize) -> Option<u32> {
     guilty.sort_unstable_by(|a, b| b.cmp(a));
     guilty.dedup();
     match guilty.as_slice() {
-        [(n, rank), rest @ ..] if rest.first().is_none_or(|(m, _)| m < n) => Some(*rank),
+        [(n, rank), rest @ ..] if rest.iter().all(|(m, other)| m < n || other == rank) => {
+            Some(*rank)
+        }
         _ => None,
     }
 }

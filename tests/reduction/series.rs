@@ -298,7 +298,7 @@ faults! {
     a_lost_flag_names_rank_and_block: "1>0:sm_store=lost_flag" => || {
         for algorithm in ["one-shot-push", "one-shot-pull", "two-shot", "staged-push"] {
             let row = struck(algorithm, false);
-            assert!(matches!(row.outcome, Outcome::Never { round: 1, rounds: 8, after_ms } if after_ms >= 50), "{row:#?}");
+            assert!(matches!(row.outcome, Outcome::Never { round: 1, rounds: 8, after_ms, missing: Some(_) } if after_ms >= 50), "{row:#?}");
             assert!(row.notes[0].starts_with("rank 1 block 0 never came: rank 0 waited") ||
                 row.notes[0].starts_with("rank 1 block 1 never came: rank 0 waited"), "{:?}", row.notes);
         }

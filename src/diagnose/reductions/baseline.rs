@@ -4,8 +4,8 @@
 //!
 //! Three rules, each of which names what is odd:
 //! - **floor**: an all-reduce takes 2(n-1) steps of latency and moves 2(n-1)/n of its bytes; a time above [`MULTIPLE`] times that
-//!   is sick. Latency of a step: [`STEP_US`]. Rate: the best that the same arm reached at any size. What a host thread takes to
-//!   launch comes on top where calls are not a graph;
+//!   is sick. Latency of a step: [`STEP_US`]. Rate: the best that the same arm reached at any size, and at least [`LEAST_RATE`].
+//!   What a host thread takes to launch comes on top where calls are not a graph;
 //! - **order**: a smaller vector that takes clearly longer than one at least twice as large;
 //! - **peers**: NCCL with P2P clearly slower than without, at the same size.
 
@@ -20,6 +20,9 @@ const STEP_US: f64 = 4.4;
 /// Above so many times the floor a time is sick: shared memory instead of peers costs less than twice (14.4 us for 8 KiB on the
 /// H200 above), and 205 us is 3.3 times the floor of its eight ranks.
 const MULTIPLE: f64 = 3.0;
+/// The arm's best rate is taken as at least this, bytes a microsecond: a row that stands alone, or a curve that is slow as a whole,
+/// must not excuse itself. Shared memory reaches twice as much on PCIe 4 (9.5 GB/s and more staged).
+const LEAST_RATE: f64 = 5000.0;
 /// Host time of one launch on one rank, microseconds. Assumed: a few for a kernel, and NCCL's own bookkeeping.
 const LAUNCH_US: f64 = 10.0;
 /// A smaller vector may take longer by this factor where NCCL changes its protocol.
@@ -93,16 +96,19 @@ fn share(row: &Reduction) -> f64 {
 fn floor(row: &Reduction, arm: &[&Reduction]) -> Option<String> {
     let (median, ..) = middle(row)?;
     let steps = f64::from(2 * row.ranks().saturating_sub(1));
-    let best = arm.iter().filter_map(|r| rate(r)).fold(0.0, f64::max);
+    let best = arm
+        .iter()
+        .filter_map(|r| rate(r))
+        .fold(LEAST_RATE, f64::max);
     let launches = match (row.launch, row.arrangement) {
         (Launch::Graph, _) => 0.0,
         (Launch::Eager, Arrangement::ProcessPerGpu) => 1.0,
         (Launch::Eager, _) => f64::from(row.ranks()),
     };
-    let floor = steps * STEP_US + share(row) / best.max(f64::MIN_POSITIVE) + launches * LAUNCH_US;
+    let floor = steps * STEP_US + share(row) / best + launches * LAUNCH_US;
     (median > MULTIPLE * floor).then(|| {
         format!(
-            "{} take {median:.0} us, {:.1} times the {floor:.0} us that {steps:.0} steps of {STEP_US} us and this arm's own best rate come to",
+            "{} take {median:.0} us, {:.1} times the {floor:.0} us that {steps:.0} steps of {STEP_US} us and the bytes come to",
             amount(row.bytes),
             median / floor
         )

@@ -380,6 +380,16 @@ fn a_whole_climb_passes_and_says_what_stays_open() {
         "12 of 12 ordered pairs intact up to rung 6 reduced, and all-reduces over GPUs 0-3, right under load too"
     );
     assert!(
+        verdict.cause.contains("proven: NCCL P2P"),
+        "{}",
+        verdict.cause
+    );
+    // What an older version left open is said.
+    let mut older = Host::root_complex(4);
+    older.climb_all();
+    older.without_reductions();
+    let verdict = judged(&older, &sound_checker());
+    assert!(
         verdict
             .cause
             .contains("proven as far as this version tests: NCCL P2P"),

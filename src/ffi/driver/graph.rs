@@ -1,7 +1,9 @@
 //! Stream capture and graphs. Drivers from R470 on have all of it.
 
-use super::{Driver, DriverError, StreamHandle};
-use cudarc::driver::sys::{CUgraph, CUgraphExec};
+use super::{
+    Driver, DriverError, StreamHandle,
+    sys::{CUgraph, CUgraphExec},
+};
 
 /// A captured graph, ready to launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -230,11 +230,15 @@ fn name(verdict: &Verdict, ranks: u32) -> (WrongKind, String) {
     }
     fitting.sort_by_key(|(n, ..)| std::cmp::Reverse(*n));
     match fitting.as_slice() {
-        // One explains more than any other.
-        [(n, kind, rank, words), rest @ ..] if rest.first().is_none_or(|(m, ..)| m < n) => (
-            *kind,
-            format!("in {n} of {all} wrong elements the contribution of rank {rank} {words}"),
-        ),
+        // One rank explains more than any other; before the first call there is none to be late from.
+        [(n, kind, rank, words), rest @ ..]
+            if rest.iter().all(|(m, _, other, _)| m < n || other == rank) =>
+        {
+            (
+                *kind,
+                format!("in {n} of {all} wrong elements the contribution of rank {rank} {words}"),
+            )
+        }
         _ if verdict.zero == all => (WrongKind::Zeroed, format!("{all} elements are zero")),
         _ => (
             WrongKind::Mixed,
