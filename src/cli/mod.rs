@@ -14,6 +14,7 @@ mod map;
 mod nccl;
 mod qualify;
 mod recommend;
+mod reduce;
 mod selftest;
 mod verdict;
 
@@ -66,6 +67,8 @@ enum Command {
     Selftest(selftest::Options),
     /// Measure the kernels against a plain device copy, and the host link, on one GPU.
     Bench(bench::Options),
+    /// Run all-reduces by algorithm and size: every sum judged to the bit on every rank, and timed.
+    Reduce(Box<reduce::Options>),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
@@ -176,6 +179,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Map(options) => map::run(&surroundings, &options),
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
+        Command::Reduce(options) => reduce::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),

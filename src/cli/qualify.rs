@@ -12,7 +12,7 @@ use crate::{
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{mechanism, plan, resident, supervisor},
+    probe::{mechanism, plan, reduced, resident, supervisor},
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -105,7 +105,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         ladder: ladder(),
         records: results.records,
         observations: results.observations,
-        reductions: Vec::new(),
+        reductions: results.reductions,
         selftest: results.selftest,
         coverage: Coverage {
             budget: Some(spending),
@@ -274,15 +274,17 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
 fn ladder() -> Vec<Step> {
     let moves = mechanism::ROSTER.iter().map(|m| (m.id(), m.rung()));
     let exchanges = resident::ROSTER.iter().map(|e| (e.id, Rung::Resident));
+    // A quick look takes one algorithm: any that ran besides counts by its records.
+    let reductions = reduced::founding().map(|way| (way.id, way.rung()));
     let step = |(id, rung): (&str, Rung)| Step {
         mechanism: id.to_string(),
         rung,
     };
-    moves.chain(exchanges).map(step).collect()
+    moves.chain(exchanges).chain(reductions).map(step).collect()
 }
 
 /// The stronger of two marks: nothing clears one.
-fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
+pub(super) fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     match (one, other) {
         (Authenticity::Hardware, other) => other,
         (one, _) => one,
@@ -420,6 +422,7 @@ fn ask_further(
     }
     report.records.append(&mut results.records);
     report.observations.append(&mut results.observations);
+    report.reductions.append(&mut results.reductions);
     report.timings_ms.append(&mut results.timings_ms);
     report.interrupted = results.interrupted;
     derive(report, left_out);

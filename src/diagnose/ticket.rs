@@ -265,6 +265,7 @@ fn suppose(pair: OrderedPair, hang: bool) -> [Record; 3] {
             attempts: 1,
             timed: false,
             load: None,
+            all_reduce: None,
         },
         outcome,
         peer_access,

@@ -122,10 +122,6 @@ handle! {
     FunctionHandle(CUfunction);
     /// A pool of stream-ordered memory.
     PoolHandle(sys::CUmemoryPool);
-    /// What a capture came to.
-    GraphHandle(sys::CUgraph);
-    /// A graph ready to launch.
-    ExecutableHandle(sys::CUgraphExec);
 }
 
 impl StreamHandle {
@@ -318,6 +314,13 @@ driver_table! {
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
         fn cuIpcOpenMemHandle_v2(*mut CUdeviceptr, IpcByValue, c_uint);
+        fn cuStreamBeginCapture_v2(CUstream, c_uint);
+        fn cuStreamEndCapture(CUstream, *mut sys::CUgraph);
+        fn cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
+        fn cuGraphUpload(sys::CUgraphExec, CUstream);
+        fn cuGraphLaunch(sys::CUgraphExec, CUstream);
+        fn cuGraphExecDestroy(sys::CUgraphExec);
+        fn cuGraphDestroy(sys::CUgraph);
         fn cuMemPoolCreate(*mut sys::CUmemoryPool, *const PoolProperties);
         fn cuMemPoolDestroy(sys::CUmemoryPool);
         fn cuMemPoolSetAccess(sys::CUmemoryPool, *const PoolWish, usize);
@@ -334,12 +337,6 @@ driver_table! {
         fn cuMemSetAccess(CUdeviceptr, usize, *const vmm::Access, usize);
         fn cuMemExportToShareableHandle(*mut c_void, u64, c_uint, c_ulonglong);
         fn cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_uint);
-        fn cuStreamBeginCapture_v2(CUstream, c_uint);
-        fn cuStreamEndCapture(CUstream, *mut sys::CUgraph);
-        fn cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
-        fn cuGraphLaunch(sys::CUgraphExec, CUstream);
-        fn cuGraphExecDestroy(sys::CUgraphExec);
-        fn cuGraphDestroy(sys::CUgraph);
     }
 }
 

@@ -1,47 +1,62 @@
-//! Recording what is put into a stream, and playing it again.
+//! CUDA graphs: what a stream was about to do, captured once and replayed.
 
 use super::{context::Context, stream::Stream};
-use crate::ffi::driver::{DriverError, ExecutableHandle};
+use crate::ffi::driver::{DriverError, graph::GraphHandle};
 use std::sync::Arc;
 
-/// A recorded piece of work, ready to be played on the stream that it was recorded from.
+/// A captured graph, destroyed on drop.
 pub struct Graph {
     context: Arc<Context>,
-    executable: ExecutableHandle,
+    handle: GraphHandle,
 }
 
-impl Stream {
-    /// Begins to record: what is put into this stream from now on does not run.
-    pub fn begin_capture(&self) -> Result<(), DriverError> {
-        self.context().bind()?;
-        self.context().driver().capture_begin(self.handle())
+impl Graph {
+    /// Captures what `work` queues on `stream`, and brings it to the device. `work` may queue kernels and copies on that
+    /// stream and nothing else.
+    pub fn capture<E: From<DriverError>>(
+        stream: &Stream,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        Graph::begin(stream)?;
+        let queued = work();
+        // A capture is ended whatever came of it.
+        let captured = Graph::end(stream);
+        queued?;
+        Ok(captured?)
     }
 
-    /// Ends the recording. After an error the stream is usable again, and nothing was recorded.
-    pub fn end_capture(&self) -> Result<Graph, DriverError> {
-        self.context().bind()?;
-        let driver = self.context().driver();
-        let graph = driver.capture_end(self.handle())?;
-        let executable = driver.graph_instantiate(graph);
-        let _ = driver.graph_destroy(graph);
-        Ok(Graph {
-            context: self.context().clone(),
-            executable: executable?,
-        })
+    /// Begins a capture, where several streams capture at the same time. Must be ended, whatever happens.
+    pub fn begin(stream: &Stream) -> Result<(), DriverError> {
+        stream.context().bind()?;
+        stream.context().driver().capture_begin(stream.handle())
     }
 
-    /// Plays a recording of this stream.
-    pub fn play(&self, graph: &Graph) -> Result<(), DriverError> {
-        self.context().bind()?;
-        let driver = self.context().driver();
-        driver.graph_launch(graph.executable, self.handle())
+    /// Ends it.
+    pub fn end(stream: &Stream) -> Result<Graph, DriverError> {
+        let context = stream.context();
+        context.bind()?;
+        let driver = context.driver();
+        let graph = Graph {
+            handle: driver.capture_end(stream.handle())?,
+            context: context.clone(),
+        };
+        driver.graph_upload(graph.handle, stream.handle())?;
+        Ok(graph)
+    }
+
+    /// Queues one replay.
+    pub fn launch(&self, stream: &Stream) -> Result<(), DriverError> {
+        self.context.bind()?;
+        self.context
+            .driver()
+            .graph_launch(self.handle, stream.handle())
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
         if !super::hung() && self.context.bind().is_ok() {
-            let _ = self.context.driver().executable_destroy(self.executable);
+            let _ = self.context.driver().graph_destroy(self.handle);
         }
     }
 }

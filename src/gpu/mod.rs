@@ -11,6 +11,7 @@ pub mod kernels;
 pub mod memory;
 pub mod nccl;
 pub mod pool;
+pub mod reduce;
 pub mod resident;
 pub mod stream;
 pub mod vmm;

@@ -4,6 +4,7 @@
 pub mod case;
 pub mod crossover;
 pub mod finding;
+pub mod group;
 pub mod ladder;
 pub mod launch;
 pub mod measurement;

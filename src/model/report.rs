@@ -165,9 +165,9 @@ pub struct Sensitivity {
     pub attempts: u64,
     /// A fault that strikes this share of attempts would have been seen with 95%.
     pub seen_fault_rate: f64,
-    /// How many ordered pairs.
+    /// How many ordered pairs; 0 where it is about GPUs together.
     pub pairs: u32,
-    /// Which ones, as "0->1"; empty for the largest group of the mechanism, which holds all pairs that no other names.
+    /// Which ones, as "0->1" or "GPUs 0-3"; empty for the largest group of the mechanism, which holds all pairs that no other names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
 }

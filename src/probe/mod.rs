@@ -15,6 +15,8 @@ pub mod plan;
 pub mod pool;
 pub mod rank;
 mod ranks;
+pub mod reduced;
+pub mod reduction;
 pub mod resident;
 pub mod seat;
 pub mod selftest;

@@ -6,7 +6,7 @@ use super::{
     mechanism::Place,
     plan::Plan,
     ranks::Ranks,
-    resident, transfer,
+    reduced, resident, transfer,
     wire::{Answer, Open, Opened, Reply, Request},
 };
 use crate::{
@@ -140,7 +140,7 @@ impl<'a> Pool<'a> {
             Place::Off | Place::On | Place::Granted => self.solo(place).map(Staff::Solo),
             Place::Ranks => Ok(Staff::Ranks(match self.ranks_ahead.take() {
                 Some(ranks) => ranks,
-                None => Ranks::new(self.next_generation()),
+                None => Ranks::new(self.next_generation(), self.run),
             })),
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Pool<'a> {
         for place in places {
             match place {
                 Place::Ranks => {
-                    let mut ranks = Ranks::new(self.next_generation());
+                    let mut ranks = Ranks::new(self.next_generation(), self.run);
                     ranks.start_ahead(self);
                     self.ranks_ahead = Some(ranks);
                 }
@@ -290,8 +290,15 @@ pub(super) fn limit(cases: &[Case], factor: u32) -> Duration {
         .iter()
         .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
         .sum();
-    let waiting = cases.iter().filter(|case| case.rung == Rung::Resident);
-    let waiting = waiting.map(|case| resident::whole(case) * factor).max();
+    let waiting = cases
+        .iter()
+        .filter(|case| case.rung == Rung::Resident && case.all_reduce.is_none());
+    let reductions = cases.iter().filter(|case| case.all_reduce.is_some());
+    let waiting = waiting
+        .map(resident::whole)
+        .chain(reductions.map(reduced::whole))
+        .max()
+        .map(|whole| whole * factor);
     longest * 3
         + waiting.unwrap_or_default()
         + Duration::from_secs_f64(work * f64::from(factor))

@@ -2,7 +2,7 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench, loaded, resident,
+    alone, bench, loaded, reduced, resident,
     seat::Seat,
     selftest, transfer,
     transfer::Setting,
@@ -308,6 +308,11 @@ impl Worker {
                 self.load(Duration::from_millis(millis));
                 reply(Reply::Done);
             }
+            Request::Reduce { gpus, request } => {
+                let row = |row| reply(Reply::Row(Box::new(row)));
+                reduced::rows(&self.setting(false), &gpus, &request, row);
+                reply(Reply::Done);
+            }
             Request::Selftest { gpu } => match self.seat(GpuIndex(gpu)) {
                 Some(seat) => match selftest::run(&self.setting(false), seat) {
                     Ok(result) => reply(Reply::Planted(result)),
@@ -329,7 +334,7 @@ impl Worker {
         let (pairs, singles): (Vec<Case>, Vec<Case>) = cases
             .iter()
             .cloned()
-            .partition(|case| case.subject.pair().is_some());
+            .partition(|case| !matches!(case.subject, Subject::Gpu(_)));
         // Single-GPU cases of different GPUs run side by side, each GPU's own in order.
         std::thread::scope(|scope| {
             for seat in &self.seats {
@@ -355,10 +360,12 @@ impl Worker {
         if pairs.is_empty() {
             return;
         }
-        let mut wanted: Vec<OrderedPair> = pairs
-            .iter()
-            .filter_map(|case| case.subject.pair())
-            .collect();
+        let among = |case: &Case| match case.subject {
+            Subject::Gpu(_) => Vec::new(),
+            Subject::Pair(pair) => vec![pair],
+            Subject::Group(group) => group.pairs().collect(),
+        };
+        let mut wanted: Vec<OrderedPair> = pairs.iter().flat_map(among).collect();
         wanted.extend(wanted.clone().into_iter().map(OrderedPair::reversed));
         wanted.sort();
         wanted.dedup();
@@ -366,8 +373,11 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
-            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        let (reductions, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.all_reduce.is_some());
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) = pairs
+            .into_iter()
+            .partition(|case| case.rung == Rung::Resident);
         let (flows, pairs): (Vec<&Case>, Vec<&Case>) =
             pairs.into_iter().partition(|case| case.load.is_some());
         if !flows.is_empty() {
@@ -376,6 +386,9 @@ impl Worker {
         }
         if !waiting.is_empty() {
             resident::run(setting, &waiting, emit);
+        }
+        if !reductions.is_empty() {
+            reduced::run(setting, &reductions, emit);
         }
         if !pairs.is_empty() {
             let pairs: Vec<Case> = pairs.into_iter().cloned().collect();

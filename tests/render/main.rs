@@ -4,6 +4,7 @@
 
 mod hosts;
 mod ladder;
+mod reduced;
 mod saved;
 
 use hosts::{Answer, all_zeroed, corrupt, gap, run};

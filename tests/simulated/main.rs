@@ -18,6 +18,7 @@ mod mechanisms;
 mod nccl;
 mod ranks;
 mod recommend;
+mod reduced;
 mod refusals;
 mod resident;
 mod scenarios;

@@ -1,73 +1,92 @@
-//! Stream capture and graphs. Drivers before CUDA 11.4 lack a part of it, so every call may answer that the function is not there.
+//! Stream capture and graphs. Drivers from R470 on have all of it.
 
-use super::{Driver, DriverError, ExecutableHandle, GraphHandle, StreamHandle};
+use super::{
+    Driver, DriverError, StreamHandle,
+    sys::{CUgraph, CUgraphExec},
+};
 
-/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: calls that a capture forbids are forbidden to this thread alone. NCCL may call such
-/// from threads of its own.
+/// A captured graph, ready to launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphHandle(CUgraphExec);
+// SAFETY: the driver's handles are process-wide values; launches of one graph are ordered by their callers.
+unsafe impl Send for GraphHandle {}
+// SAFETY: as above.
+unsafe impl Sync for GraphHandle {}
+
+/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads do meanwhile does not spoil it.
 const THREAD_LOCAL: u32 = 1;
 
 impl Driver {
-    /// Begins to record what is put into `stream`.
+    /// From here on, work queued on `stream` is recorded instead.
     pub fn capture_begin(&self, stream: StreamHandle) -> Result<(), DriverError> {
         let api = "cuStreamBeginCapture_v2";
         let begin = self.table.cuStreamBeginCapture_v2;
         let begin = begin.ok_or_else(|| self.lacks(api))?;
-        // SAFETY: a stream handle made by `stream_create`.
+        // SAFETY: a stream of ours.
         let code = unsafe { begin(stream.0, THREAD_LOCAL) };
         self.check(api, code)
     }
 
-    /// Ends that; the stream is as before, whether a graph came of it or not.
+    /// Ends it and makes the graph ready to launch.
     pub fn capture_end(&self, stream: StreamHandle) -> Result<GraphHandle, DriverError> {
         let api = "cuStreamEndCapture";
         let end = self.table.cuStreamEndCapture;
         let end = end.ok_or_else(|| self.lacks(api))?;
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: a stream handle of ours, and a pointer to a live local.
+        let mut graph: CUgraph = std::ptr::null_mut();
+        // SAFETY: a stream of ours and a pointer to a live local.
         let code = unsafe { end(stream.0, &mut graph) };
-        self.check(api, code).map(|()| GraphHandle(graph))
+        self.check(api, code)?;
+        let made = self.graph_instantiate(graph);
+        if let Some(destroy) = self.table.cuGraphDestroy {
+            // SAFETY: the graph that was just captured; what was made of it is a copy.
+            unsafe { destroy(graph) };
+        }
+        made
     }
 
-    /// Makes a graph ready to launch. The graph itself may go afterwards.
-    pub fn graph_instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle, DriverError> {
+    fn graph_instantiate(&self, graph: CUgraph) -> Result<GraphHandle, DriverError> {
         let api = "cuGraphInstantiateWithFlags";
-        let instantiate = self.table.cuGraphInstantiateWithFlags;
-        let instantiate = instantiate.ok_or_else(|| self.lacks(api))?;
-        let mut executable = std::ptr::null_mut();
-        // SAFETY: a handle made by `capture_end`, and a pointer to a live local.
-        let code = unsafe { instantiate(&mut executable, graph.0, 0) };
-        self.check(api, code).map(|()| ExecutableHandle(executable))
+        let make = self.table.cuGraphInstantiateWithFlags;
+        let make = make.ok_or_else(|| self.lacks(api))?;
+        let mut made: CUgraphExec = std::ptr::null_mut();
+        // SAFETY: a captured graph and a pointer to a live local.
+        let code = unsafe { make(&mut made, graph, 0) };
+        self.check(api, code).map(|()| GraphHandle(made))
     }
 
-    /// Plays it in the order of `stream`.
+    /// Brings it to the device, so that the first launch is like all others.
+    pub fn graph_upload(
+        &self,
+        graph: GraphHandle,
+        stream: StreamHandle,
+    ) -> Result<(), DriverError> {
+        let api = "cuGraphUpload";
+        let upload = self.table.cuGraphUpload.ok_or_else(|| self.lacks(api))?;
+        // SAFETY: handles of ours.
+        let code = unsafe { upload(graph.0, stream.0) };
+        self.check(api, code)
+    }
+
+    /// Queues it.
     pub fn graph_launch(
         &self,
-        executable: ExecutableHandle,
+        graph: GraphHandle,
         stream: StreamHandle,
     ) -> Result<(), DriverError> {
         let api = "cuGraphLaunch";
         let launch = self.table.cuGraphLaunch.ok_or_else(|| self.lacks(api))?;
         // SAFETY: handles of ours.
-        let code = unsafe { launch(executable.0, stream.0) };
+        let code = unsafe { launch(graph.0, stream.0) };
         self.check(api, code)
     }
 
-    /// Forgets what a capture came to.
+    /// Destroys it.
     pub fn graph_destroy(&self, graph: GraphHandle) -> Result<(), DriverError> {
-        let api = "cuGraphDestroy";
-        let destroy = self.table.cuGraphDestroy.ok_or_else(|| self.lacks(api))?;
-        // SAFETY: a handle made by `capture_end`, not used after.
-        let code = unsafe { destroy(graph.0) };
-        self.check(api, code)
-    }
-
-    /// Forgets a graph that was ready to launch; the caller has waited for its last launch.
-    pub fn executable_destroy(&self, executable: ExecutableHandle) -> Result<(), DriverError> {
         let api = "cuGraphExecDestroy";
         let destroy = self.table.cuGraphExecDestroy;
         let destroy = destroy.ok_or_else(|| self.lacks(api))?;
-        // SAFETY: a handle made by `graph_instantiate`, not used after.
-        let code = unsafe { destroy(executable.0) };
+        // SAFETY: a handle of ours, which its owner gives up.
+        let code = unsafe { destroy(graph.0) };
         self.check(api, code)
     }
 }

@@ -379,11 +379,11 @@ impl<'a> Run<'a> {
     fn capture(&self) -> Result<Vec<Graph>, Stop> {
         let ranks = &self.worker.ranks;
         for rank in ranks {
-            rank.stream.begin_capture()?;
+            Graph::begin(&rank.stream)?;
         }
         let recorded = (0..self.ask.calls).try_for_each(|call| self.call(call));
         // Every capture that began must end, also after an error.
-        let graphs: Vec<_> = ranks.iter().map(|rank| rank.stream.end_capture()).collect();
+        let graphs: Vec<_> = ranks.iter().map(|rank| Graph::end(&rank.stream)).collect();
         recorded?;
         Ok(graphs.into_iter().collect::<Result<_, _>>()?)
     }
@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
             Some(graphs) => {
                 for (rank, graph) in ranks.iter().zip(graphs) {
                     rank.stream.record(&rank.begin)?;
-                    rank.stream.play(graph)?;
+                    graph.launch(&rank.stream)?;
                     rank.stream.record(&rank.end)?;
                 }
             }
