@@ -117,8 +117,9 @@ pub fn main() -> ExitCode {
     process::default_sigpipe();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
             let asked = !error.use_stderr();
+            hide_hidden(&mut error);
             // Nothing to do about a closed standard error.
             let _ = error.print();
             return if asked {
@@ -139,6 +140,33 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Takes hidden options out of what an error suggests: they are not for people.
+fn hide_hidden(error: &mut clap::Error) {
+    use clap::{
+        CommandFactory,
+        error::{ContextKind, ContextValue},
+    };
+    let command = Arguments::command();
+    let hidden: Vec<String> = command
+        .get_arguments()
+        .filter(|a| a.is_hide_set())
+        .filter_map(|a| Some(format!("--{}", a.get_long()?)))
+        .collect();
+    let names = |text: &str| {
+        hidden
+            .iter()
+            .any(|h| text.split('=').next() == Some(h.as_str()))
+    };
+    let suggested = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(text)) => names(text),
+        Some(ContextValue::Strings(texts)) => texts.iter().any(|t| names(t)),
+        _ => false,
+    };
+    if suggested {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
 fn run(arguments: Arguments) -> u8 {
     let surroundings = Surroundings {
         roots: collect::live::Roots {
@@ -155,7 +183,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
-        Command::Explain(options) => explain::run(&options),
+        Command::Explain(options) => explain::run(&surroundings, &options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
         Command::Generate(options) => generate::run(&options),
