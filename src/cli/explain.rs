@@ -371,6 +371,7 @@ mod tests {
                 round: 1,
                 rounds: 1,
                 after_ms: 0,
+                missing: None,
             },
             Outcome::Died { how: text() },
             Outcome::NotApplicable {
