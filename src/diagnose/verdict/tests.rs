@@ -401,7 +401,7 @@ fn a_whole_climb_passes_and_says_what_stays_open() {
     });
     let headline = judged(&host, &sound_checker()).headline;
     assert!(
-        headline.contains("up to rung 3 touched, right under load too; rung 4 shared is incomplete: vmm-sm-load did not run"),
+        headline.contains("up to rung 3 touched, and all-reduces over GPUs 0-3, right under load too; rung 4 shared is incomplete: vmm-sm-load did not run"),
         "{headline}"
     );
 }
