@@ -126,6 +126,10 @@ handle! {
 impl StreamHandle {
     /// The default stream of whatever context is current.
     pub const DEFAULT: StreamHandle = StreamHandle(std::ptr::null_mut());
+    /// The legacy null stream of whatever context is current (CU_STREAM_LEGACY).
+    pub const LEGACY: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(1));
+    /// The calling thread's default stream of whatever context is current (CU_STREAM_PER_THREAD).
+    pub const PER_THREAD: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(2));
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.
