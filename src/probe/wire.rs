@@ -1,6 +1,10 @@
 //! Messages between the supervisor and its workers: one JSON document a line.
 
-use super::{examine::Views, resident::State};
+use super::{
+    examine::Views,
+    resident::State,
+    traffic::plan::{Patience, Reserve},
+};
 use crate::model::{
     case::{Case, Corruption, Outcome, PeerAccess},
     finding::Severity,
@@ -9,6 +13,7 @@ use crate::model::{
     pci::PciAddress,
     report::{BenchRow, Selftest},
     snapshot::Authenticity,
+    traffic::Traffic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +49,15 @@ pub enum Request {
         gpu: u32,
         /// Samples per row.
         samples: u32,
+    },
+    /// Times one case of transfers. Answered by `Timed`.
+    Traffic {
+        /// The case; samples and outcome are filled in.
+        case: Box<Traffic>,
+        /// Memory for the whole plan, made with the first case.
+        reserve: Reserve,
+        /// When a case has enough samples.
+        patience: Patience,
     },
 }
 
@@ -96,6 +110,8 @@ pub enum Reply {
     Planted(Selftest),
     /// Result of a benchmark.
     Measured(Vec<BenchRow>),
+    /// A case of transfers with what came of it.
+    Timed(Box<Traffic>),
 }
 
 /// What a worker found when it opened its GPUs.
