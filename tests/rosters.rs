@@ -5,7 +5,7 @@
 
 use peerproof::{
     diagnose,
-    gpu::{kernels::INTEGRITY_PTX, resident::RESIDENT_PTX},
+    gpu::{gate::GATE_PTX, kernels::INTEGRITY_PTX, resident::RESIDENT_PTX},
     probe::{loaded, mechanism, resident},
 };
 use std::{
@@ -183,6 +183,7 @@ fn kernels_get_as_many_arguments_as_they_take() {
     for (file, ptx, least) in [
         ("src/gpu/kernels.rs", INTEGRITY_PTX, 5),
         ("src/gpu/resident.rs", RESIDENT_PTX, 1),
+        ("src/gpu/gate.rs", GATE_PTX, 2),
     ] {
         let code = fs::read_to_string(root().join(file)).unwrap();
         let (launched, taken) = (launches(&code), entries(ptx));
@@ -190,7 +191,7 @@ fn kernels_get_as_many_arguments_as_they_take() {
         assert!(taken.len() >= least, "{taken:?}");
     }
     // What is embedded is all that is committed.
-    assert_eq!(stems("kernels", ".ptx").len(), 2);
+    assert_eq!(stems("kernels", ".ptx").len(), 3);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Transfers that were timed: which flows ran at the same time, who moved the bytes, on which kind of stream, and how long it
 //! took. Rates only: whether content is right on every path is the ladder's question, and a rate never answers it.
 
-use super::{case::Outcome, measurement::Unit, pair::OrderedPair};
+use super::{case::Outcome, measurement::Unit, pair::OrderedPair, pci::PciAddress};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -253,7 +253,7 @@ pub enum Caveat {
         /// Whether the first one is among them: then warm-up may be too short.
         first: bool,
     },
-    /// The gate gave up before all work was queued: these samples were dropped.
+    /// The gate gave up before all work was queued: these samples were dropped, and no gate was used after them.
     GateExpired {
         /// How many.
         samples: u32,
@@ -373,6 +373,28 @@ impl Traffic {
             (_, _) => format!("{} GPUs", self.gpus().len()),
         }
     }
+}
+
+/// What another tool measured, as its file says it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtherTool {
+    /// The tool and its version: "nvbandwidth v0.8".
+    pub tool: String,
+    /// PCI addresses of its devices, in its order; `None` where the file does not tell.
+    pub devices: Vec<Option<PciAddress>>,
+    /// Its tables.
+    pub tables: Vec<OtherTable>,
+}
+
+/// One table of another tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtherTable {
+    /// Name of the test case.
+    pub name: String,
+    /// Rows of cells; `None` where it says N/A.
+    pub rows: Vec<Vec<Option<f64>>>,
+    /// Why it has no cells: waived, failed.
+    pub missing: Option<String>,
 }
 
 /// Another tool's numbers beside ours.

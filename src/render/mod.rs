@@ -18,6 +18,7 @@ mod page;
 pub mod recommend;
 pub mod selftest;
 pub mod terminal;
+pub mod traffic;
 mod tree;
 pub mod verdict_file;
 

@@ -13,6 +13,7 @@ mod help;
 mod host;
 mod isolation;
 mod loaded;
+mod measured;
 mod mechanisms;
 mod ranks;
 mod recommend;

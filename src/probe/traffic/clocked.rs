@@ -28,12 +28,11 @@ use std::time::{Duration, Instant};
 
 /// Samples that are run and not kept.
 const WARMUP: u32 = 2;
-/// The gate opens by itself after this, by the GPU's clock: the host died or is stuck in the driver.
-const GATE_LIMIT: Duration = Duration::from_secs(2);
+/// The gate opens by itself after this, by the GPU's clock: the host died, or the driver makes it wait for the device. What
+/// follows is then queued without a gate.
+const GATE_LIMIT: Duration = Duration::from_millis(500);
 /// Samples agree when their median absolute deviation is this share of the median.
 const AGREED: f64 = 0.004;
-/// Samples that the gate may spoil before a case is given up.
-const MOST_SPOILT: u32 = 3;
 /// Bytes that are looked at in each of three places of a target.
 const WINDOW: u64 = 4096;
 
@@ -147,14 +146,14 @@ fn flows(
     );
     poison(stand, &lanes, limit)?;
     let begun = Instant::now();
-    let (mut rounds, mut spoilt) = (0, 0);
+    let mut rounds = 0;
+    // The driver may need the host to carry these, and would wait for it behind a gate.
+    let mut gated = case.executor != Executor::Staged;
     loop {
-        match sample(stand, case, &lanes, limit)? {
+        match sample(stand, case, (&lanes, gated), limit)? {
             None => {
-                spoilt += 1;
-                if spoilt > MOST_SPOILT {
-                    break;
-                }
+                case.caveats.push(Caveat::GateExpired { samples: 1 });
+                gated = false;
                 continue;
             }
             Some((whole, each)) if rounds >= WARMUP => keep(case, whole, &each),
@@ -165,14 +164,6 @@ fn flows(
         if enough(&case.whole, terms.patience, begun.elapsed()) {
             break;
         }
-    }
-    if spoilt > 0 {
-        case.caveats.push(Caveat::GateExpired { samples: spoilt });
-    }
-    if case.whole.is_empty() {
-        return Err(Outcome::NotRun {
-            reason: "the gate opened by itself before all work was queued".to_string(),
-        });
     }
     let judged = rounds * case.copies;
     for lane in &lanes {
@@ -314,7 +305,7 @@ fn owner<'a>(lane: &Lane<'a>) -> &'a Seat {
 fn sample(
     stand: &mut Stand,
     case: &mut Traffic,
-    lanes: &[Lane],
+    (lanes, gated): (&[Lane], bool),
     limit: Duration,
 ) -> Result<Option<Sample>, Outcome> {
     let Some(first) = lanes.first() else {
@@ -322,7 +313,7 @@ fn sample(
     };
     let lead = first.executing.gpu;
     stand.desk_mut(lead).ok_or_else(misfit)?.reset();
-    let queued = queue(stand, case, lanes);
+    let queued = queue(stand, case, lanes, gated);
     let desk = stand.desk(lead).ok_or_else(misfit)?;
     // Whatever happened: nothing may be left waiting.
     desk.unlock();
@@ -349,7 +340,12 @@ fn sample(
 }
 
 /// Queues one sample; whether a gate stands before it.
-fn queue(stand: &Stand, case: &Traffic, lanes: &[Lane]) -> Result<bool, SeatError> {
+fn queue(
+    stand: &Stand,
+    case: &Traffic,
+    lanes: &[Lane],
+    gated: bool,
+) -> Result<bool, SeatError> {
     let desk = |lane: &Lane| stand.desk(lane.executing.gpu).ok_or(SeatError::Layout);
     let stream = |lane: &Lane| {
         let stream = desk(lane)?.stream(case.streams, lane.stream);
@@ -358,12 +354,11 @@ fn queue(stand: &Stand, case: &Traffic, lanes: &[Lane]) -> Result<bool, SeatErro
     let event = |lane: &Lane, number: usize| desk(lane)?.event(number).ok_or(SeatError::Layout);
     let first = lanes.first().ok_or(SeatError::Layout)?;
     let lead = stream(first)?;
-    let gated = match case.executor {
-        // The driver may need the host to carry these.
-        Executor::Staged => false,
-        _ => desk(first)?
+    let gated = match gated {
+        true => desk(first)?
             .close(lead, GATE_LIMIT)
             .map_err(StartError::from)?,
+        false => false,
     };
     lead.record(event(first, 0)?)?;
     // Default streams are one for each GPU: several lanes share it.

@@ -241,7 +241,7 @@ fn copies(executor: Executor, bytes: u64, flows: usize) -> u32 {
         _ => 4,
     };
     let small = (4 << 20) / bytes.max(1);
-    usual.max(small.min(32) as u32)
+    usual.max(small.min(if flows > 2 { 8 } else { 32 }) as u32)
 }
 
 impl Maker<'_> {
