@@ -385,8 +385,12 @@ pub fn verdict(traffic: &[Traffic], interrupted: bool) -> Verdict {
             case.flows.first().and_then(crate::model::traffic::Flow::pair),
         ),
         None if ran == 0 => ("nothing was measured".to_string(), None),
+        None if judged == 0 => (
+            format!("{ran} transfers timed; nothing is expected of them: copies too small, or links not known"),
+            None,
+        ),
         None => (
-            format!("{ran} transfers timed, {judged} of them have an expectation and meet it"),
+            format!("{ran} transfers timed; the {judged} of which something is expected meet it"),
             None,
         ),
     };
