@@ -249,7 +249,9 @@ fn other(path: &Path) -> Result<OtherTool, Stop> {
 fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no size: bytes, or a number and KiB, MiB or GiB");
     let plain = text.trim();
-    let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
+    let end = plain
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(plain.len());
     let (number, unit) = plain.split_at(end);
     let scale: u64 = match unit.trim() {
         "" | "B" => 1,

@@ -138,7 +138,10 @@ fn places(
         ));
     }
     let remark = "its file names no PCI addresses: devices are taken to be in PCI order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID";
-    Ok(((0..widest as u32).map(Some).collect(), Some(remark.to_string())))
+    Ok((
+        (0..widest as u32).map(Some).collect(),
+        Some(remark.to_string()),
+    ))
 }
 
 fn cells(
@@ -159,9 +162,8 @@ fn cells(
             let one_row = table.rows.len() == 1;
             // Tables over one row have devices in their columns alone.
             let places = gpu(column).and_then(|c| Some((if one_row { c } else { gpu(row)? }, c)));
-            let found = places.and_then(|(row, column)| {
-                find(traffic, meaning, (meaning.ends)(row, column))
-            });
+            let found = places
+                .and_then(|(row, column)| find(traffic, meaning, (meaning.ends)(row, column)));
             let Some((case, ours)) = found else {
                 lone += 1;
                 continue;
@@ -201,7 +203,12 @@ fn find<'a>(
             _ => !case.flows.is_empty() && case.flows.iter().all(flow),
         };
         (case.shape, case.executor, case.way, case.streams)
-            == (meaning.shape, meaning.executor, meaning.way, Streams::NonBlocking)
+            == (
+                meaning.shape,
+                meaning.executor,
+                meaning.way,
+                Streams::NonBlocking,
+            )
             && case.unit == Unit::GbPerS
             && flows
     };

@@ -12,9 +12,7 @@ use crate::{
         snapshot::{Observation, Snapshot},
         traffic::{Band, Caveat, Executor, Expectation, Place, Shape, Streams, Traffic, Way},
     },
-    profile::{
-        Asked, Between, Directions, HostClass, LinkKind, Mover, NvlinkRate, expected,
-    },
+    profile::{Asked, Between, Directions, HostClass, LinkKind, Mover, NvlinkRate, expected},
     stats,
 };
 use std::collections::BTreeMap;
@@ -62,11 +60,19 @@ type Flow = (Executor, Way, Place, Place, u64);
 /// Medians of single flows by what they are.
 fn singles(traffic: &[Traffic]) -> BTreeMap<Flow, f64> {
     let alone = traffic.iter().filter(|case| {
-        case.shape == Shape::OneWay && case.streams == Streams::NonBlocking && case.unit == Unit::GbPerS
+        case.shape == Shape::OneWay
+            && case.streams == Streams::NonBlocking
+            && case.unit == Unit::GbPerS
     });
     let known = alone.filter_map(|case| {
         let flow = case.flows.first()?;
-        let key = (case.executor, case.way, flow.source, flow.destination, case.bytes);
+        let key = (
+            case.executor,
+            case.way,
+            flow.source,
+            flow.destination,
+            case.bytes,
+        );
         Some((key, stats::median(&case.whole)?))
     });
     known.collect()
@@ -139,7 +145,10 @@ struct HostFacts<'a> {
 impl HostFacts<'_> {
     /// Links of a GPU in the moments under load, in order.
     fn links(&self, gpu: u32) -> Vec<PcieLink> {
-        let loaded = self.observations.iter().filter(|o| o.moment.contains("under load"));
+        let loaded = self
+            .observations
+            .iter()
+            .filter(|o| o.moment.contains("under load"));
         loaded
             .filter_map(|o| o.gpus.get(gpu as usize)?.link.known().copied())
             .collect()
@@ -261,7 +270,10 @@ impl HostFacts<'_> {
 
     /// Doubts that follow from what the observer saw.
     fn doubts(&self, case: &mut Traffic) {
-        let loaded = self.observations.iter().filter(|o| o.moment.contains("under load"));
+        let loaded = self
+            .observations
+            .iter()
+            .filter(|o| o.moment.contains("under load"));
         let loaded: Vec<&Observation> = loaded.collect();
         for gpu in case.gpus() {
             let seen: Vec<_> = loaded
@@ -287,7 +299,10 @@ impl HostFacts<'_> {
                 let moved = |before: &u32, after: &u32| {
                     f64::from(before.abs_diff(*after)) > CLOCK_MOVED * f64::from(*before)
                 };
-                let memory = (first.memory_clock_mhz.known(), last.memory_clock_mhz.known());
+                let memory = (
+                    first.memory_clock_mhz.known(),
+                    last.memory_clock_mhz.known(),
+                );
                 let cores = (first.sm_clock_mhz.known(), last.sm_clock_mhz.known());
                 [memory, cores].into_iter().find_map(|pair| match pair {
                     (Some(before), Some(after)) if moved(before, after) => Some((*before, *after)),
@@ -346,7 +361,10 @@ fn worst(traffic: &[Traffic]) -> Option<(Severity, &Traffic, String)> {
     ] {
         if let Some((case, expected, rate)) = banded(band) {
             let limit = match band {
-                Band::Above => format!("more than the {:.1} that the link carries", expected.ceiling),
+                Band::Above => format!(
+                    "more than the {:.1} that the link carries",
+                    expected.ceiling
+                ),
                 Band::Fail => format!("below {:.1}", expected.fail_below),
                 _ => format!("below {:.1}", expected.warn_below),
             };
@@ -362,10 +380,18 @@ fn worst(traffic: &[Traffic]) -> Option<(Severity, &Traffic, String)> {
 
 /// Three lines on a run that only measured.
 pub fn verdict(traffic: &[Traffic], interrupted: bool) -> Verdict {
-    let ran = traffic.iter().filter(|case| case.outcome.is_intact()).count();
-    let gaps = traffic.iter().filter(|case| matches!(case.outcome, Outcome::NotRun { .. }));
+    let ran = traffic
+        .iter()
+        .filter(|case| case.outcome.is_intact())
+        .count();
+    let gaps = traffic
+        .iter()
+        .filter(|case| matches!(case.outcome, Outcome::NotRun { .. }));
     let gaps = gaps.count();
-    let judged = traffic.iter().filter(|case| case.expected.is_some()).count();
+    let judged = traffic
+        .iter()
+        .filter(|case| case.expected.is_some())
+        .count();
     let bad = worst(traffic);
     let grading = match &bad {
         Some((Severity::Critical, ..)) => Grading::Fail,
@@ -382,11 +408,15 @@ pub fn verdict(traffic: &[Traffic], interrupted: bool) -> Verdict {
                 case.way.name(),
                 case.executor.words()
             ),
-            case.flows.first().and_then(crate::model::traffic::Flow::pair),
+            case.flows
+                .first()
+                .and_then(crate::model::traffic::Flow::pair),
         ),
         None if ran == 0 => ("nothing was measured".to_string(), None),
         None if judged == 0 => (
-            format!("{ran} transfers timed; nothing is expected of them: copies too small, or links not known"),
+            format!(
+                "{ran} transfers timed; nothing is expected of them: copies too small, or links not known"
+            ),
             None,
         ),
         None => (
@@ -526,7 +556,11 @@ mod tests {
         assert_eq!((band, said.grading), (Band::Warn, Grading::Warn));
         let (band, said) = rate(13.0);
         assert_eq!((band, said.grading), (Band::Fail, Grading::Fail));
-        assert!(said.headline.contains("Gen5 x16 of GPU1 under load"), "{}", said.headline);
+        assert!(
+            said.headline.contains("Gen5 x16 of GPU1 under load"),
+            "{}",
+            said.headline
+        );
         let (band, said) = rate(90.0);
         assert_eq!((band, said.grading), (Band::Above, Grading::Warn));
         assert!(said.cause.contains("symptom"), "{}", said.cause);
@@ -537,7 +571,13 @@ mod tests {
         let mut one = [case(Shape::OneWay, &[(Place::Host, Place::Gpu(1))], 13.0)];
         let profiles = Profiles::embedded().unwrap();
         let host = Host::root_complex(2);
-        derive(&host.snapshot, &[], &mut one, &profiles.hosts, &profiles.nvlinks);
+        derive(
+            &host.snapshot,
+            &[],
+            &mut one,
+            &profiles.hosts,
+            &profiles.nvlinks,
+        );
         assert_eq!(one[0].expected, None);
         assert_eq!(one[0].caveats, [Caveat::LinkUnread { gpu: 1 }]);
     }
@@ -555,7 +595,10 @@ mod tests {
         let mut hung = case(Shape::OneWay, &[gpu(1, 0)], 50.0);
         hung.outcome = Outcome::TimedOut { after_ms: 5 };
         let said = verdict(&[good, hung], false);
-        assert_eq!((said.grading, said.worst_pair), (Grading::Fail, Some(pair(1, 0))));
+        assert_eq!(
+            (said.grading, said.worst_pair),
+            (Grading::Fail, Some(pair(1, 0)))
+        );
         assert_eq!(verdict(&[], false).grading, Grading::Inconclusive);
     }
 

@@ -22,10 +22,17 @@ pub const LOWEST_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
 /// SHA-256 of all embedded PTX, hex.
 pub fn sha256() -> String {
-    Sha256::digest([INTEGRITY_PTX, super::resident::RESIDENT_PTX, super::gate::GATE_PTX].concat())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(
+        [
+            INTEGRITY_PTX,
+            super::resident::RESIDENT_PTX,
+            super::gate::GATE_PTX,
+        ]
+        .concat(),
+    )
+    .iter()
+    .map(|byte| format!("{byte:02x}"))
+    .collect()
 }
 
 /// Why kernels cannot run on a device, in one sentence each.

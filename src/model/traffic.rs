@@ -364,7 +364,9 @@ impl Traffic {
                 format!("{}<->{}", first.source, first.destination)
             }
             (_, [one]) => format!("{}->{}", one.source, one.destination),
-            (Shape::FlagRoundTrip, [first, ..]) => format!("{}->{}", first.source, first.destination),
+            (Shape::FlagRoundTrip, [first, ..]) => {
+                format!("{}->{}", first.source, first.destination)
+            }
             (Shape::SwitchToOneRoot | Shape::SwitchToTwoRoots, flows) => flows
                 .iter()
                 .map(|flow| format!("{}->{}", flow.source, flow.destination))

@@ -265,7 +265,11 @@ impl Run<'_, '_, '_> {
                 case.shape.words(),
                 case.subject(),
                 case.outcome.word(),
-                if killed { "" } else { ", and its worker could not be killed" }
+                if killed {
+                    ""
+                } else {
+                    ", and its worker could not be killed"
+                }
             );
             for gpu in gpus {
                 self.left_alone.insert(gpu, why.clone());

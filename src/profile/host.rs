@@ -198,7 +198,9 @@ pub(super) fn defect(rate: &ExpectedRate) -> Option<String> {
         () if rate.executors.is_empty() => {
             Some("executors (allowed: one or more of copy-engine, multiprocessors)".to_string())
         }
-        () if !rate.path.is_empty() && (rate.over, rate.between) != (LinkKind::Pcie, Between::Peers) => {
+        () if !rate.path.is_empty()
+            && (rate.over, rate.between) != (LinkKind::Pcie, Between::Peers) =>
+        {
             Some("path (allowed: only between peers over pcie)".to_string())
         }
         () if rate.source.trim().is_empty() => Some("a rate has no source".to_string()),
@@ -230,8 +232,14 @@ mod tests {
         let of = |asked: &Asked| expected(&classes, asked).map(|(class, _)| class.id.clone());
         let turin = Some("AMD EPYC 9575F 64-Core Processor");
         let genoa = Some("AMD EPYC 9374F 32-Core Processor");
-        assert_eq!(of(&asked(turin, PathType::Sys)).as_deref(), Some("epyc-turin"));
-        assert_eq!(of(&asked(genoa, PathType::Sys)).as_deref(), Some("epyc-genoa"));
+        assert_eq!(
+            of(&asked(turin, PathType::Sys)).as_deref(),
+            Some("epyc-turin")
+        );
+        assert_eq!(
+            of(&asked(genoa, PathType::Sys)).as_deref(),
+            Some("epyc-genoa")
+        );
         assert_eq!(of(&asked(None, PathType::Sys)).as_deref(), Some("pcie"));
         assert_eq!(of(&asked(turin, PathType::Pix)).as_deref(), Some("pcie"));
         let small = Asked {

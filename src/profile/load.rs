@@ -384,12 +384,24 @@ mod tests {
         };
         for (from, to, words) in [
             ("over = \"nvlink\"", "over = \"copper\"", "pcie"),
-            ("typical = 0.87", "typical = 0.2", "fail-below <= warn-below"),
+            (
+                "typical = 0.87",
+                "typical = 0.2",
+                "fail-below <= warn-below",
+            ),
             ("typical = 0.87", "tipical = 0.87", "typical"),
             ("id = \"nvlink\"", "id = \"other\"", "allowed: 'nvlink'"),
             ("from-bytes = 33554432", "from-bytes = -1", "u64"),
-            ("executors = [\"copy-engine\"]", "executors = []", "multiprocessors"),
-            ("checked = \"2026-11-29\"", "checked = \"today\"", "YYYY-MM-DD"),
+            (
+                "executors = [\"copy-engine\"]",
+                "executors = []",
+                "multiprocessors",
+            ),
+            (
+                "checked = \"2026-11-29\"",
+                "checked = \"today\"",
+                "YYYY-MM-DD",
+            ),
         ] {
             let error = wrong(from, to);
             assert!(error.starts_with("profiles/hosts/nvlink.toml:"), "{error}");

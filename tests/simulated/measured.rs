@@ -28,12 +28,16 @@ fn rate(bytes: u64, gbps: f64) -> f64 {
 }
 
 fn near(is: f64, should: f64, what: &str) {
-    assert!((is - should).abs() <= 0.04 * should, "{what}: {is:.2}, by the scenario {should:.2}");
+    assert!(
+        (is - should).abs() <= 0.04 * should,
+        "{what}: {is:.2}, by the scenario {should:.2}"
+    );
 }
 
 fn cases(report: &Report, shape: Shape, streams: Streams) -> Vec<&Traffic> {
     let all = report.traffic.iter();
-    all.filter(|c| c.shape == shape && c.streams == streams).collect()
+    all.filter(|c| c.shape == shape && c.streams == streams)
+        .collect()
 }
 
 fn between(report: &Report, shape: Shape, streams: Streams, ends: (Place, Place)) -> &Traffic {
@@ -60,16 +64,36 @@ fn the_null_stream_loses_what_it_serialises() {
     let both = |streams, ends| whole(between(&report, Shape::BothDirections, streams, ends));
     let bytes = report.traffic[0].bytes;
     // 0 and 1 are on one socket, 4 and 5 on the other.
-    for (ends, gbps) in [(gpus(0, 1), LINK), (gpus(0, 4), SOCKETS), (gpus(4, 5), LINK)] {
+    for (ends, gbps) in [
+        (gpus(0, 1), LINK),
+        (gpus(0, 4), SOCKETS),
+        (gpus(4, 5), LINK),
+    ] {
         let alone = rate(bytes, gbps);
-        near(both(Streams::NonBlocking, ends), 2.0 * alone, "non-blocking");
+        near(
+            both(Streams::NonBlocking, ends),
+            2.0 * alone,
+            "non-blocking",
+        );
         near(both(Streams::PerThread, ends), 2.0 * alone, "per thread");
-        near(both(Streams::LegacyNull, ends), alone, "legacy null: one after the other");
+        near(
+            both(Streams::LegacyNull, ends),
+            alone,
+            "legacy null: one after the other",
+        );
     }
     // Host copies of one GPU are in one stream there, too.
     let ends = (Place::Host, Place::Gpu(0));
-    near(both(Streams::NonBlocking, ends), 2.0 * rate(bytes, 0.96 * LINK), "host");
-    near(both(Streams::LegacyNull, ends), rate(bytes, 0.96 * LINK), "host, null");
+    near(
+        both(Streams::NonBlocking, ends),
+        2.0 * rate(bytes, 0.96 * LINK),
+        "host",
+    );
+    near(
+        both(Streams::LegacyNull, ends),
+        rate(bytes, 0.96 * LINK),
+        "host, null",
+    );
     // All-gather of four: on the null streams copies take turns wherever they share a GPU.
     let gather = |streams| {
         let all = cases(&report, Shape::AllGather, streams);
@@ -92,7 +116,14 @@ fn the_null_stream_loses_what_it_serialises() {
 
 #[test]
 fn flows_over_one_uplink_share_it() {
-    let arguments = ["--only", "shapes", "--gpus", "0,1,2,3,4", "--size", "256KiB"];
+    let arguments = [
+        "--only",
+        "shapes",
+        "--gpus",
+        "0,1,2,3,4",
+        "--size",
+        "256KiB",
+    ];
     let report = Host::new(SWITCHES).measure(&arguments);
     let of = |report: &Report, shape| {
         let all = cases(report, shape, Streams::NonBlocking);
@@ -101,13 +132,25 @@ fn flows_over_one_uplink_share_it() {
     };
     let (one, promised, bytes) = of(&report, Shape::SwitchToOneRoot);
     near(promised, 2.0 * rate(bytes, LINK), "two flows alone");
-    near(one, 2.0 * rate(bytes, LINK / 2.0), "half of the uplink each");
+    near(
+        one,
+        2.0 * rate(bytes, LINK / 2.0),
+        "half of the uplink each",
+    );
     let (two, _, _) = of(&report, Shape::SwitchToTwoRoots);
     near(two, 2.0 * rate(bytes, LINK / 2.0), "the same to two roots");
     // Where posted writes pile up, the same two flows fall to what the scenario says, and one root still does not.
     let sick = Host::new("posted-write-collapse").measure(&arguments);
-    near(of(&sick, Shape::SwitchToTwoRoots).0, 2.0 * rate(bytes, 2.7 / 2.0), "collapse");
-    near(of(&sick, Shape::SwitchToOneRoot).0, 2.0 * rate(bytes, LINK / 2.0), "one root");
+    near(
+        of(&sick, Shape::SwitchToTwoRoots).0,
+        2.0 * rate(bytes, 2.7 / 2.0),
+        "collapse",
+    );
+    near(
+        of(&sick, Shape::SwitchToOneRoot).0,
+        2.0 * rate(bytes, LINK / 2.0),
+        "one root",
+    );
 }
 
 #[test]
@@ -120,17 +163,29 @@ fn what_crosses_sockets_shares_the_way_between_them() {
     };
     let bytes = one(Shape::Ring).bytes as f64;
     // The ring crosses once in each direction, and ends with those two flows.
-    near(whole(one(Shape::Ring)), 8.0 * rate(bytes as u64, SOCKETS), "ring");
+    near(
+        whole(one(Shape::Ring)),
+        8.0 * rate(bytes as u64, SOCKETS),
+        "ring",
+    );
     // All to all: 16 flows each way share it, and are the last to end.
     let all = one(Shape::AllToAll);
     assert_eq!(all.flows.len(), 56);
     let last = bytes / (SOCKETS / 16.0) + LEAD_NS;
     near(whole(all), 56.0 * bytes / last, "all to all");
     // What is lost is a number: eight links were promised.
-    near(all.promised.unwrap(), 8.0 * rate(bytes as u64, LINK), "promised");
+    near(
+        all.promised.unwrap(),
+        8.0 * rate(bytes as u64, LINK),
+        "promised",
+    );
     // One source sends what its own link carries, and is promised no more than its best single flow.
     let from = between(&report, Shape::OneToMany, Streams::NonBlocking, gpus(0, 1));
-    near(whole(from), 7.0 * rate(bytes as u64, LINK / 7.0), "one to many");
+    near(
+        whole(from),
+        7.0 * rate(bytes as u64, LINK / 7.0),
+        "one to many",
+    );
     near(from.promised.unwrap(), rate(bytes as u64, LINK), "one link");
 }
 
@@ -138,13 +193,23 @@ fn what_crosses_sockets_shares_the_way_between_them() {
 fn wrong_content_is_no_rate() {
     let host = Host::new("opaque-vm").fault("0>1:ce_push=dropped");
     let report = host.measure(&["--only", "shapes", "--size", "64KiB"]);
-    assert_eq!(report.verdict.grading, Grading::Fail, "{:?}", report.verdict);
+    assert_eq!(
+        report.verdict.grading,
+        Grading::Fail,
+        "{:?}",
+        report.verdict
+    );
     assert_eq!(report.verdict.worst_pair, Some(pair(0, 1)));
     let bad = between(&report, Shape::OneWay, Streams::NonBlocking, gpus(0, 1));
     let kind = bad.outcome.corruption().map(|c| c.kind);
     assert_eq!(kind, Some(WrongKind::Dropped), "{:?}", bad.outcome);
     assert!(bad.whole.is_empty() && bad.flows[0].samples.is_empty());
-    whole(between(&report, Shape::OneWay, Streams::NonBlocking, gpus(1, 0)));
+    whole(between(
+        &report,
+        Shape::OneWay,
+        Streams::NonBlocking,
+        gpus(1, 0),
+    ));
 }
 
 #[test]
@@ -155,7 +220,11 @@ fn a_hang_costs_its_gpus_and_nothing_that_was_measured() {
     assert_eq!(report.verdict.grading, Grading::Fail);
     let of = |s, d| between(&report, Shape::OneWay, Streams::NonBlocking, gpus(s, d));
     whole(of(0, 1));
-    assert!(matches!(of(1, 0).outcome, Outcome::TimedOut { .. }), "{:?}", of(1, 0).outcome);
+    assert!(
+        matches!(of(1, 0).outcome, Outcome::TimedOut { .. }),
+        "{:?}",
+        of(1, 0).outcome
+    );
     match &of(1, 2).outcome {
         Outcome::NotRun { reason } => assert!(reason.contains("1->0: hang"), "{reason}"),
         other => panic!("{other:?}"),
@@ -165,25 +234,52 @@ fn a_hang_costs_its_gpus_and_nothing_that_was_measured() {
 
 #[test]
 fn without_peer_access_the_driver_stages_and_it_says_so() {
-    let report = Host::new("two-gpus-no-p2p").measure(&["--only", "streams,shapes", "--size", "64KiB"]);
+    let report =
+        Host::new("two-gpus-no-p2p").measure(&["--only", "streams,shapes", "--size", "64KiB"]);
     let one = between(&report, Shape::OneWay, Streams::NonBlocking, gpus(0, 1));
     assert_eq!(one.executor, Executor::Staged);
-    assert!(one.caveats.contains(&Caveat::HostIncluded), "{:?}", one.caveats);
+    assert!(
+        one.caveats.contains(&Caveat::HostIncluded),
+        "{:?}",
+        one.caveats
+    );
     whole(one);
     let peers = |c: &&Traffic| c.flows.iter().all(|f| f.pair().is_some());
     let all = report.traffic.iter().filter(peers);
     assert!(all.clone().count() > 4 && all.clone().all(|c| c.executor == Executor::Staged));
-    assert_eq!(report.verdict.grading, Grading::Pass, "{:?}", report.verdict);
+    assert_eq!(
+        report.verdict.grading,
+        Grading::Pass,
+        "{:?}",
+        report.verdict
+    );
 }
 
 #[test]
 fn latencies_are_those_of_the_scenario() {
     let report = Host::new("opaque-vm").measure(&["--only", "latency"]);
-    let small = between(&report, Shape::SmallCopies, Streams::NonBlocking, gpus(0, 1));
-    near(whole(small), LEAD_NS / 1e3, "a copy of 16 bytes is its lead");
-    let trip = between(&report, Shape::FlagRoundTrip, Streams::NonBlocking, gpus(0, 1));
+    let small = between(
+        &report,
+        Shape::SmallCopies,
+        Streams::NonBlocking,
+        gpus(0, 1),
+    );
+    near(
+        whole(small),
+        LEAD_NS / 1e3,
+        "a copy of 16 bytes is its lead",
+    );
+    let trip = between(
+        &report,
+        Shape::FlagRoundTrip,
+        Streams::NonBlocking,
+        gpus(0, 1),
+    );
     assert!(whole(trip) > 0.0);
-    assert_eq!((trip.executor, trip.way), (Executor::Multiprocessors, Way::Push));
+    assert_eq!(
+        (trip.executor, trip.way),
+        (Executor::Multiprocessors, Way::Push)
+    );
 }
 
 #[test]
@@ -216,7 +312,13 @@ fn the_page_fits_its_width_and_another_tools_file_stands_beside() {
     let path = file.path().to_str().unwrap().to_string();
     let host = Host::new(ROOTS).variable("COLUMNS", "80");
     let mut command = host.command(&[
-        "measure", "--only", "shapes,streams", "--size", "16KiB", "--compare", &path,
+        "measure",
+        "--only",
+        "shapes,streams",
+        "--size",
+        "16KiB",
+        "--compare",
+        &path,
     ]);
     command.env("COLUMNS", "80");
     let run = crate::host::run(command);
@@ -239,11 +341,16 @@ fn the_page_fits_its_width_and_another_tools_file_stands_beside() {
 
 #[test]
 fn sixteen_gpus_are_legible_and_what_needs_too_many_peers_is_said() {
-    let mut command = Host::new("sixteen-gpus").command(&["measure", "--only", "shapes", "--size", "4KiB"]);
+    let mut command =
+        Host::new("sixteen-gpus").command(&["measure", "--only", "shapes", "--size", "4KiB"]);
     command.env("COLUMNS", "80");
     let run = crate::host::run(command);
     assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
-    assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);
+    assert!(
+        run.stdout.lines().all(|line| line.chars().count() <= 80),
+        "{}",
+        run.stdout
+    );
     assert!(run.stdout.contains("more peers at once"), "{}", run.stdout);
     assert!(run.stdout.contains("GPU15"), "{}", run.stdout);
 }
@@ -255,10 +362,16 @@ fn bad_input_is_told_before_anything_is_measured() {
     writeln!(file, "nvbandwidth Version: v0.8").unwrap();
     let path = file.path().to_str().unwrap();
     for (arguments, says) in [
-        (vec!["measure", "--only", "speed"], "copies, curve, latency, streams, shapes"),
+        (
+            vec!["measure", "--only", "speed"],
+            "copies, curve, latency, streams, shapes",
+        ),
         (vec!["measure", "--size", "64MB"], "KiB, MiB or GiB"),
         (vec!["measure", "--compare", path], "nvbandwidth -j"),
-        (vec!["measure", "--compare", "/nowhere/x.json"], "/nowhere/x.json"),
+        (
+            vec!["measure", "--compare", "/nowhere/x.json"],
+            "/nowhere/x.json",
+        ),
         (vec!["measure", "--report", "/nowhere/x.json"], "no folder"),
     ] {
         let run = host.run(&arguments);

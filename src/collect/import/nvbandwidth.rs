@@ -14,10 +14,14 @@ pub enum NvbandwidthError {
     #[error("not nvbandwidth's JSON: {0} (expected the output of 'nvbandwidth -j')")]
     Shape(#[from] serde_json::Error),
     /// Text around the JSON, as the plain output has.
-    #[error("not nvbandwidth's JSON: it begins with '{0}' (expected the output of 'nvbandwidth -j')")]
+    #[error(
+        "not nvbandwidth's JSON: it begins with '{0}' (expected the output of 'nvbandwidth -j')"
+    )]
     Text(String),
     /// A cell that is neither a number nor N/A.
-    #[error("test case '{testcase}', row {row}, column {column}: '{text}' is neither a number nor N/A")]
+    #[error(
+        "test case '{testcase}', row {row}, column {column}: '{text}' is neither a number nor N/A"
+    )]
     Cell {
         /// Test case.
         testcase: String,
@@ -93,7 +97,10 @@ pub fn read_nvbandwidth(text: &str) -> Result<OtherTool, NvbandwidthError> {
     if root.testcases.is_empty() {
         return Err(NvbandwidthError::Empty(root.error.as_deref().map(shown)));
     }
-    let version = root.version.as_deref().map_or("of unknown version", str::trim);
+    let version = root
+        .version
+        .as_deref()
+        .map_or("of unknown version", str::trim);
     let devices = root.devices.unwrap_or_default();
     let tables = root.testcases.into_iter().map(table);
     Ok(OtherTool {
@@ -174,8 +181,14 @@ mod tests {
         let file = read_nvbandwidth(GOOD).unwrap();
         assert_eq!(file.tool, "nvbandwidth v0.8");
         assert_eq!(file.devices[1], "0000:3a:00.0".parse().ok());
-        assert_eq!(file.tables[0].rows, [vec![None, Some(380.1)], vec![Some(379.2), None]]);
-        assert_eq!(file.tables[1].rows, [vec![None, Some(700.0)], vec![Some(701.0), None]]);
+        assert_eq!(
+            file.tables[0].rows,
+            [vec![None, Some(380.1)], vec![Some(379.2), None]]
+        );
+        assert_eq!(
+            file.tables[1].rows,
+            [vec![None, Some(700.0)], vec![Some(701.0), None]]
+        );
         assert_eq!(file.tables[2].missing.as_deref(), Some("Waived"));
     }
 
@@ -183,7 +196,10 @@ mod tests {
     fn other_files_are_refused_in_one_sentence() {
         for (text, says) in [
             ("", "begins with ''"),
-            ("nvbandwidth Version: v0.8\nBuilt from", "begins with 'nvbandwidth Version"),
+            (
+                "nvbandwidth Version: v0.8\nBuilt from",
+                "begins with 'nvbandwidth Version",
+            ),
             ("{\"schema_version\": 1}", "missing field `nvbandwidth`"),
             ("{\"nvbandwidth\": {", "EOF"),
             ("{\"nvbandwidth\": {\"error\": \"no CUDA\"}}", "no CUDA"),
@@ -193,6 +209,9 @@ mod tests {
         }
         let cell = GOOD.replace("379.2", "fast");
         let error = read_nvbandwidth(&cell).unwrap_err().to_string();
-        assert!(error.contains("write_ce', row 1, column 0: 'fast'"), "{error}");
+        assert!(
+            error.contains("write_ce', row 1, column 0: 'fast'"),
+            "{error}"
+        );
     }
 }

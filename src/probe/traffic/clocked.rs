@@ -80,11 +80,7 @@ pub fn run(setting: &Setting, stand: &mut Stand, mut case: Traffic, terms: &Term
 }
 
 /// Makes memory, and lets `executing` reach `other`.
-pub(super) fn open(
-    setting: &Setting,
-    stand: &mut Stand,
-    terms: &Terms,
-) -> Result<(), Outcome> {
+pub(super) fn open(setting: &Setting, stand: &mut Stand, terms: &Terms) -> Result<(), Outcome> {
     let reserve = terms.reserve;
     let most = reserve.source.max(reserve.sink).max(reserve.first_host);
     let limit = transfer::limit(4 * most, setting.factor);
@@ -323,7 +319,9 @@ fn sample(
     }
     let stream = desk.stream(case.streams, 0).ok_or_else(misfit)?;
     stream.wait(limit).map_err(failed)?;
-    let opened = desk.report().is_some_and(|report| report.ended == Ended::Done);
+    let opened = desk
+        .report()
+        .is_some_and(|report| report.ended == Ended::Done);
     if gated && !opened {
         return Ok(None);
     }
@@ -335,17 +333,14 @@ fn sample(
         }
     };
     let whole = between(lead, (0, 1))?;
-    let each = lanes.iter().map(|lane| between(lane.executing.gpu, lane.events));
+    let each = lanes
+        .iter()
+        .map(|lane| between(lane.executing.gpu, lane.events));
     Ok(Some((whole, each.collect::<Result<_, _>>()?)))
 }
 
 /// Queues one sample; whether a gate stands before it.
-fn queue(
-    stand: &Stand,
-    case: &Traffic,
-    lanes: &[Lane],
-    gated: bool,
-) -> Result<bool, SeatError> {
+fn queue(stand: &Stand, case: &Traffic, lanes: &[Lane], gated: bool) -> Result<bool, SeatError> {
     let desk = |lane: &Lane| stand.desk(lane.executing.gpu).ok_or(SeatError::Layout);
     let stream = |lane: &Lane| {
         let stream = desk(lane)?.stream(case.streams, lane.stream);
@@ -393,11 +388,7 @@ fn queue(
     Ok(gated)
 }
 
-fn move_once(
-    case: &Traffic,
-    lane: &Lane,
-    stream: &crate::gpu::Stream,
-) -> Result<(), SeatError> {
+fn move_once(case: &Traffic, lane: &Lane, stream: &crate::gpu::Stream) -> Result<(), SeatError> {
     match (case.executor, lane.other) {
         (Executor::Staged, Some(other)) => {
             let (to, from) = match case.way {
@@ -522,7 +513,11 @@ mod tests {
         let apart = [10.0, 12.0, 9.0, 11.0, 10.5];
         assert!(!enough(&apart, PATIENCE, short));
         assert!(enough(&apart, PATIENCE, Duration::from_millis(41)));
-        assert!(enough(&[10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 5.0], PATIENCE, short));
+        assert!(enough(
+            &[10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 5.0],
+            PATIENCE,
+            short
+        ));
         assert!(!enough(&[], PATIENCE, Duration::from_secs(60)));
         assert!(enough(&[1.0], PATIENCE, Duration::from_secs(60)));
     }

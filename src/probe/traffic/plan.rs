@@ -196,7 +196,10 @@ fn room(snapshot: &Snapshot, wish: &Wish) -> u64 {
 /// What the cases need of each buffer.
 fn reserve(cases: &[Traffic], first: Option<u32>) -> Reserve {
     let mut need = Reserve::default();
-    for case in cases.iter().filter(|case| case.shape != Shape::FlagRoundTrip) {
+    for case in cases
+        .iter()
+        .filter(|case| case.shape != Shape::FlagRoundTrip)
+    {
         for gpu in case.gpus() {
             let into = |flow: &&Flow| flow.destination == Place::Gpu(gpu);
             let from = |flow: &&Flow| flow.source == Place::Gpu(gpu);
@@ -466,9 +469,10 @@ impl Maker<'_> {
         ] {
             match found {
                 Some((c, d)) => self.on_each(shape, vec![(a, c), (b, d)]),
-                None => self
-                    .left_out
-                    .push(format!("{}: no such GPUs behind other roots", shape.words())),
+                None => self.left_out.push(format!(
+                    "{}: no such GPUs behind other roots",
+                    shape.words()
+                )),
             }
         }
     }
@@ -547,7 +551,13 @@ impl Maker<'_> {
             let (host, gpu) = (Place::Host, Place::Gpu(gpu));
             for (way, from, to) in [(Way::Pull, host, gpu), (Way::Push, gpu, host)] {
                 let how = (Executor::CopyEngine, way);
-                self.add(Shape::SmallCopies, how, kind, SMALL, vec![Flow::new(from, to)]);
+                self.add(
+                    Shape::SmallCopies,
+                    how,
+                    kind,
+                    SMALL,
+                    vec![Flow::new(from, to)],
+                );
             }
         }
         for pair in self.pairs() {
@@ -558,7 +568,13 @@ impl Maker<'_> {
                 false => Executor::Staged,
             };
             let how = (executor, Way::Push);
-            self.add(Shape::SmallCopies, how, kind, SMALL, vec![Flow::new(from, to)]);
+            self.add(
+                Shape::SmallCopies,
+                how,
+                kind,
+                SMALL,
+                vec![Flow::new(from, to)],
+            );
             // The way there and back is the same whoever begins.
             if both && (self.wish.full || pair.source < pair.destination) {
                 let how = (Executor::Multiprocessors, Way::Push);
@@ -602,7 +618,9 @@ mod tests {
 
     fn count(plan: &Plan, shape: Shape, streams: Streams) -> usize {
         let cases = plan.cases.iter();
-        cases.filter(|c| c.shape == shape && c.streams == streams).count()
+        cases
+            .filter(|c| c.shape == shape && c.streams == streams)
+            .count()
     }
 
     #[test]
@@ -615,7 +633,10 @@ mod tests {
             of.filter(|c| c.flows[0].pair().is_some()).count()
         };
         for executor in [Executor::CopyEngine, Executor::Multiprocessors] {
-            assert_eq!((pairs(executor, Way::Push), pairs(executor, Way::Pull)), (56, 56));
+            assert_eq!(
+                (pairs(executor, Way::Push), pairs(executor, Way::Pull)),
+                (56, 56)
+            );
         }
         for kind in Streams::ALL {
             // 28 pairs and 8 host links.
@@ -633,11 +654,19 @@ mod tests {
         let (snapshot, mut wish) = host(2, 32);
         let plan = build(&snapshot, &wish, &|_, _| true);
         assert!(plan.cases.iter().all(|case| case.bytes <= 4 << 20));
-        assert!(plan.left_out.iter().any(|l| l.contains("curve")), "{:?}", plan.left_out);
+        assert!(
+            plan.left_out.iter().any(|l| l.contains("curve")),
+            "{:?}",
+            plan.left_out
+        );
         assert!(plan.reserve.sink + plan.reserve.source <= 16 << 20);
         wish.bytes = Some(1 << 30);
         let plan = build(&snapshot, &wish, &|_, _| true);
-        assert!(plan.left_out.iter().any(|l| l.contains("1073741824")), "{:?}", plan.left_out);
+        assert!(
+            plan.left_out.iter().any(|l| l.contains("1073741824")),
+            "{:?}",
+            plan.left_out
+        );
     }
 
     #[test]

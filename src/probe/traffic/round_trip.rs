@@ -37,7 +37,10 @@ pub(super) fn run(
     terms: &Terms,
 ) -> Result<Outcome, Outcome> {
     clocked::open(setting, stand, terms)?;
-    let ends = case.flows.first().map(|flow| (flow.source, flow.destination));
+    let ends = case
+        .flows
+        .first()
+        .map(|flow| (flow.source, flow.destination));
     let Some((Place::Gpu(leader), Place::Gpu(follower))) = ends else {
         return Err(clocked::misfit());
     };

@@ -122,7 +122,10 @@ impl Desk {
             let mut done = 0;
             while done < from.region().bytes() {
                 let bytes = (from.region().bytes() - done).min(source.region().bytes());
-                let parts = (from.region().part(done, bytes), source.region().part(0, bytes));
+                let parts = (
+                    from.region().part(done, bytes),
+                    source.region().part(0, bytes),
+                );
                 if let (Some(to), Some(part)) = parts {
                     seat.stream.copy(to, part).map_err(plain)?;
                 }
@@ -157,7 +160,12 @@ impl Desk {
     }
 
     /// Makes sure that there are so many streams of its own, and events.
-    pub(super) fn equip(&mut self, seat: &Seat, streams: usize, events: usize) -> Result<(), DriverError> {
+    pub(super) fn equip(
+        &mut self,
+        seat: &Seat,
+        streams: usize,
+        events: usize,
+    ) -> Result<(), DriverError> {
         while self.streams.len() < streams {
             self.streams.push(Stream::new(&seat.context)?);
         }
@@ -188,7 +196,8 @@ impl Desk {
     pub(super) fn reset(&mut self) {
         self.control.store_u32(WORD as usize, 0);
         self.control.store_u32(STOP as usize, 0);
-        self.control.write(REPORT as usize, &[0; REPORT_BYTES as usize]);
+        self.control
+            .write(REPORT as usize, &[0; REPORT_BYTES as usize]);
     }
 
     /// Opens the gate.

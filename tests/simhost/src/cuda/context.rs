@@ -342,8 +342,7 @@ impl Driver {
     /// made without the flag.
     fn thread_stream(&'static self, context: &Context) -> Arc<Stream> {
         let key = (std::thread::current().id(), context.gpu);
-        let make =
-            || Stream::start(&self.engine, context.gpu, true, Arc::clone(&context.poison));
+        let make = || Stream::start(&self.engine, context.gpu, true, Arc::clone(&context.poison));
         Arc::clone(lock(&self.thread_streams).entry(key).or_insert_with(make))
     }
 
@@ -382,7 +381,12 @@ impl Driver {
         if self.is_null(stream) {
             return self.pending_of(stream.gpu);
         }
-        let mut all: Vec<Arc<Op>> = context.null.get().and_then(|s| s.last()).into_iter().collect();
+        let mut all: Vec<Arc<Op>> = context
+            .null
+            .get()
+            .and_then(|s| s.last())
+            .into_iter()
+            .collect();
         all.extend(lock(&context.touched).clone());
         all.retain(|op| !op.done() || op.span.end().is_none());
         all
@@ -396,7 +400,11 @@ impl Driver {
     /// The same for a copy between the memories of two GPUs. On the null stream it does not start before everything issued
     /// to either of them is over, and nothing issued to either of them later starts before it is (CUDA programming guide,
     /// peer-to-peer memory copy).
-    pub(crate) fn order_copy(&self, stream: &Arc<Stream>, ends: [Option<usize>; 2]) -> Vec<Arc<Op>> {
+    pub(crate) fn order_copy(
+        &self,
+        stream: &Arc<Stream>,
+        ends: [Option<usize>; 2],
+    ) -> Vec<Arc<Op>> {
         let mut all = self.order(stream);
         if self.is_null(stream) {
             let others = ends.into_iter().flatten().filter(|gpu| *gpu != stream.gpu);
