@@ -7,6 +7,7 @@ mod demo;
 mod diagnose;
 mod exit;
 mod explain;
+mod generate;
 mod host;
 mod list;
 mod map;
@@ -80,6 +81,8 @@ enum Command {
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
     Demo(demo::Options),
+    /// Write man pages or shell completions into a folder.
+    Generate(generate::Options),
     /// Print the JSON Schema of the report.
     #[command(hide = true)]
     Schema,
@@ -149,6 +152,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
+        Command::Generate(options) => generate::run(&options),
         Command::Schema => console::print(|out| {
             serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
             writeln!(out)

@@ -373,11 +373,14 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         };
         return (kind, format!("{units} units lie {}", outside(reach)));
     }
-    // Where a transfer stopped inside a unit, that one is half of this and half of that; and a rim may be too short to tell.
-    let torn = counts.unknown > 0 && counts.unknown <= 3 && wrong >= 8 * counts.unknown;
+    // Where a transfer stopped inside a unit, that one is half of this and half of that, or lacks a byte or two only; and a rim
+    // may be too short to tell.
+    let halves = counts.unknown + counts.few_bits;
+    let torn = halves > 0 && halves <= 3 && wrong >= 8 * halves;
+    let half = |kind| matches!(kind, WrongKind::Mixed | WrongKind::Flipped);
     let present: Vec<_> = classes
         .iter()
-        .filter(|class| class.0 > 0 && !(torn && class.1 == WrongKind::Mixed))
+        .filter(|class| class.0 > 0 && !(torn && half(class.1)))
         .collect();
     let [(count, kind, words)] = present.as_slice() else {
         let parts: Vec<String> = present
@@ -389,17 +392,23 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
             format!("of {total} units: {}", parts.join(", ")),
         );
     };
+    let origin = evidence
+        .target
+        .origins
+        .first()
+        .and_then(|o| Key::unpack(o.key));
+    let (kind, words) = match (kind, origin) {
+        // Older words of the way back between the same two GPUs: what this path carried before, not what it carries for others.
+        (WrongKind::Misrouted, Some(origin)) if went_before(origin, evidence.key) => (
+            &WrongKind::Stale,
+            &"of an earlier transfer between the same two GPUs",
+        ),
+        _ => (kind, words),
+    };
     let detail = match kind {
-        WrongKind::Stale | WrongKind::Misrouted => {
-            let origin = evidence
-                .target
-                .origins
-                .first()
-                .and_then(|o| Key::unpack(o.key));
-            origin.map_or_else(String::new, |origin| {
-                format!(": {}", origin_text(origin, evidence.key))
-            })
-        }
+        WrongKind::Stale | WrongKind::Misrouted => origin.map_or_else(String::new, |origin| {
+            format!(": {}", origin_text(origin, evidence.key))
+        }),
         WrongKind::Shifted => match evidence.target.shift {
             Some((low, high)) => format!(", displaced by {low:+} to {high:+} bytes"),
             None => String::new(),
@@ -407,7 +416,7 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         _ => String::new(),
     };
     let detail = match torn {
-        true => format!("{detail}, {} half so", counts.unknown),
+        true => format!("{detail}, {halves} half so"),
         false => detail,
     };
     let sentence = format!("{count} of {total} units are {words}{detail}");
@@ -425,6 +434,17 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
             ),
         ),
     }
+}
+
+/// Whether `found` is poison of an earlier attempt of the same mechanism in the other direction of the pair of `expected`: what
+/// the writer's look through its own window brought over this path before. Payload of the way back never went this way.
+fn went_before(found: Key, expected: Key) -> bool {
+    let back = (found.source, found.destination) == (expected.destination, expected.source);
+    let same_worker = (found.run, found.attempt >> 8) == (expected.run, expected.attempt >> 8);
+    back && found.role == Role::Poison
+        && found.mechanism == expected.mechanism
+        && same_worker
+        && found.attempt & 0xff < expected.attempt & 0xff
 }
 
 /// From where to where the wrong units lie.
@@ -525,8 +545,27 @@ mod tests {
             judged(|d| *d = stream(other_pair, 64, 4096)).0,
             WrongKind::Misrouted
         );
+        let back = |attempt| Key {
+            source: 1,
+            destination: 0,
+            ..key(attempt, Role::Poison)
+        };
+        let (kind, words) = judged(|d| *d = stream(back(4), 64, 4096));
+        assert_eq!(kind, WrongKind::Stale, "{words}");
+        assert!(words.contains("same two GPUs"), "{words}");
+        // Of the same attempt it is traffic of the moment.
+        assert_eq!(
+            judged(|d| *d = stream(back(5), 64, 4096)).0,
+            WrongKind::Misrouted
+        );
         assert_eq!(judged(|d| d[100] ^= 4).0, WrongKind::Flipped);
         assert_eq!(judged(|d| d[2048..].fill(0)).0, WrongKind::Partial);
+        // A transfer that ends inside a unit, however much of that one arrived.
+        for end in 2033..2048 {
+            let rest = stream(key(5, Role::Poison), 64, 4096);
+            let (kind, words) = judged(|d| d[end..].copy_from_slice(&rest[end..]));
+            assert_eq!(kind, WrongKind::Partial, "{end}: {words}");
+        }
         assert_eq!(
             judged(|d| {
                 d[..2048].fill(0);

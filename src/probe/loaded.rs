@@ -14,9 +14,10 @@ use crate::model::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Barrier,
+        Condvar, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 /// Mechanisms that run under load, by id.
@@ -27,6 +28,61 @@ pub const BURST: u32 = 4;
 const MOST_ATTEMPTS: u32 = 200;
 /// Guard band around a flow's target.
 const GUARD: u64 = 4096;
+
+/// Longest wait for the other flows, times the factor on deadlines. One that hangs must not hold the others up for long.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where flows wait for each other, so that their bursts fall together whatever the host's threads do.
+struct Meeting {
+    patience: Duration,
+    /// Flows that still come, how many wait, how often all have met, and whether one failed to come: then nobody waits any more.
+    state: Mutex<(usize, usize, u64, bool)>,
+    met: Condvar,
+}
+
+impl Meeting {
+    fn of(flows: usize, factor: u32) -> Meeting {
+        Meeting {
+            patience: PATIENCE * factor,
+            state: Mutex::new((flows, 0, 0, false)),
+            met: Condvar::new(),
+        }
+    }
+
+    /// Waits until all flows that still come are here.
+    fn meet(&self) {
+        let until = Instant::now() + self.patience;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 += 1;
+        let round = state.2;
+        self.release(&mut state);
+        while state.2 == round && !state.3 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.3 = true;
+                self.met.notify_all();
+                return;
+            }
+            let waited = self.met.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// One flow comes no more.
+    fn leave(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 -= 1;
+        self.release(&mut state);
+    }
+
+    fn release(&self, state: &mut (usize, usize, u64, bool)) {
+        if state.1 > 0 && state.1 >= state.0 {
+            state.1 = 0;
+            state.2 += 1;
+            self.met.notify_all();
+        }
+    }
+}
 
 /// The seats of all flows that a worker has carried so far: the source's and the destination's of each.
 #[derive(Default)]
@@ -88,10 +144,11 @@ pub fn run(setting: &Setting, flows: &mut Flows, cases: &[&Case], emit: &(impl F
             ready.len()
         )
     };
-    let (begin, unfinished) = (Barrier::new(ready.len()), AtomicUsize::new(ready.len()));
+    let meeting = Meeting::of(ready.len(), setting.factor);
+    let unfinished = AtomicUsize::new(ready.len());
     std::thread::scope(|scope| {
         for (case, seats) in &ready {
-            let (begin, unfinished, words) = (&begin, &unfinished, &words);
+            let (meeting, unfinished, words) = (&meeting, &unfinished, &words);
             scope.spawn(move || {
                 let own = Setting {
                     seats: seats.as_slice(),
@@ -101,15 +158,16 @@ pub fn run(setting: &Setting, flows: &mut Flows, cases: &[&Case], emit: &(impl F
                     peer_access: setting.peer_access,
                     search: false,
                 };
-                begin.wait();
                 let mut counted = false;
-                let answer = transfer::flow(&own, case, &words(case), |ran, ended| {
+                let more = |ran, ended| {
                     if !counted && (ended || ran >= case.attempts) {
                         counted = true;
                         unfinished.fetch_sub(1, Ordering::SeqCst);
                     }
                     !ended && ran < MOST_ATTEMPTS && unfinished.load(Ordering::SeqCst) > 0
-                });
+                };
+                let answer = transfer::flow(&own, case, &words(case), &|| meeting.meet(), more);
+                meeting.leave();
                 emit(answer);
             });
         }

@@ -23,7 +23,7 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::AsFd,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A rank: its GPU, and whether it is the second on it.
@@ -594,6 +594,9 @@ impl Errand<'_> {
     }
 }
 
+/// How long the other ranks of a step are still listened to when one is lost: whoever dies of the same step does it at once.
+const ALSO_LOST: Duration = Duration::from_millis(500);
+
 /// A rank that no longer answers as it should.
 struct Lost {
     /// Its place in the list.
@@ -602,6 +605,8 @@ struct Lost {
     why: String,
     /// Whether its process ended.
     died: bool,
+    /// Other ranks whose processes ended in the same step, and how.
+    also: Vec<(usize, String)>,
 }
 
 impl Lost {
@@ -614,7 +619,15 @@ impl Lost {
             rank,
             died: matches!(error, ReceiveError::Ended(_)),
             why,
+            also: Vec::new(),
         }
+    }
+
+    /// How the process of `rank` ended, if it did.
+    fn death_of(&self, rank: usize) -> Option<&str> {
+        let own = (self.died && self.rank == rank).then_some(&self.why);
+        let also = self.also.iter().find(|(other, _)| *other == rank);
+        own.or(also.map(|(_, how)| how)).map(String::as_str)
     }
 
     fn confused(rank: usize, why: String) -> Lost {
@@ -622,6 +635,7 @@ impl Lost {
             rank,
             why,
             died: false,
+            also: Vec::new(),
         }
     }
 }
@@ -643,15 +657,33 @@ impl Ranks {
                 sent.map_err(|error| Lost::of(*rank, &error))?;
             }
         }
+        let mut lost: Option<Lost> = None;
         for (rank, (orders, _)) in batches {
             let Some(member) = self.members.get_mut(rank) else {
                 continue;
             };
-            let reply = member.child.receive::<RankReply>(deadline);
-            let done = match reply.map_err(|error| Lost::of(rank, &error))? {
-                RankReply::Done(done) if done.len() == orders.len() => done,
-                RankReply::Failed(why) => return Err(Lost::confused(rank, why)),
-                other => return Err(Lost::confused(rank, out_of_turn(&other))),
+            let until = match &lost {
+                Some(_) => deadline.min(Instant::now() + ALSO_LOST),
+                None => deadline,
+            };
+            let reply = member.child.receive::<RankReply>(until);
+            let done = match (reply, &mut lost) {
+                (Ok(RankReply::Done(done)), _) if done.len() == orders.len() => done,
+                (Err(ReceiveError::Ended(how)), Some(lost)) => {
+                    lost.also.push((rank, how));
+                    continue;
+                }
+                (_, Some(_)) => continue,
+                (Err(error), None) => {
+                    let ended = matches!(error, ReceiveError::Ended(_));
+                    lost = Some(Lost::of(rank, &error));
+                    if ended {
+                        continue;
+                    }
+                    break;
+                }
+                (Ok(RankReply::Failed(why)), None) => return Err(Lost::confused(rank, why)),
+                (Ok(other), None) => return Err(Lost::confused(rank, out_of_turn(&other))),
             };
             for (order, done) in orders.into_iter().zip(done) {
                 if let Some(slot) = results.get_mut(order) {
@@ -659,7 +691,7 @@ impl Ranks {
                 }
             }
         }
-        Ok(results)
+        lost.map_or(Ok(results), Err)
     }
 }
 

@@ -257,7 +257,7 @@ pub fn run(setting: &Setting, cases: &[Case], mut emit: impl FnMut(Answer)) {
         .max()
         .unwrap_or(0);
     for attempt in 1..=most {
-        step(setting, &mut lanes, attempt);
+        step(setting, &mut lanes, attempt, &|| {});
     }
     for mut lane in lanes {
         if lane.case.timed
@@ -289,11 +289,13 @@ pub(super) fn unopened(case: &Case, outcome: Outcome, peer_access: bool) -> Answ
 }
 
 /// One flow of several at once: attempt after attempt for as long as `more` says, which is told how many were judged and
-/// whether there will be another. `method` says how its rate is to be read.
+/// whether there will be another. `method` says how its rate is to be read; `meet` waits for the other flows, before each
+/// transfer and once it is under way.
 pub(super) fn flow(
     setting: &Setting,
     case: &Case,
     method: &str,
+    meet: &dyn Fn(),
     mut more: impl FnMut(u32, bool) -> bool,
 ) -> Answer {
     let mut lane = match Lane::open(setting, case) {
@@ -313,14 +315,14 @@ pub(super) fn flow(
     let mut attempt = 0;
     while more(attempt, lane.ended.is_some()) {
         attempt += 1;
-        step(setting, std::slice::from_mut(&mut lane), attempt);
+        step(setting, std::slice::from_mut(&mut lane), attempt, meet);
     }
     lane.rate = lane.rate.filter(|rate| !rate.samples.is_empty());
     lane.answer(setting.peer_access)
 }
 
 /// One attempt of all live lanes.
-fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
+fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32, meet: &dyn Fn()) {
     // Owners poison, sources fill; then all of them must be done before the first byte crosses.
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
         lane.begin(setting);
@@ -349,11 +351,13 @@ fn step(setting: &Setting, lanes: &mut [Lane], attempt: u32) {
             lane.fail(error.into(), false);
         }
     }
+    meet();
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
         if let Err(error) = lane.start() {
             lane.fail(error, true);
         }
     }
+    meet();
     for lane in lanes.iter_mut().filter(|lane| lane.live(attempt)) {
         let waited = lane.transfer().executing.stream.wait(lane.limit);
         if let Err(error) = waited

@@ -282,6 +282,11 @@ fn misnamed(cell: &Cell, records: &[&Record]) -> Option<String> {
                 || cell.way.touch == Touch::Resident && words
         }
         (Outcome::TimedOut { .. } | Outcome::Never { .. }, Expect::Hang) => true,
+        // Every store of the exchange is hit, and its flags are stores too: one that is lost, or brings an older round's number,
+        // announces nothing, so the right name is "never".
+        (Outcome::Never { .. }, Expect::Wrong(WrongKind::Dropped | WrongKind::Stale)) => {
+            cell.way.touch == Touch::Resident && cell.place.is_none()
+        }
         (Outcome::Faulted { .. }, Expect::Fault) => true,
         (Outcome::Died { .. }, Expect::Died) => true,
         _ => false,

@@ -25,6 +25,7 @@ pub(crate) struct Host {
     scenario: String,
     options: Vec<String>,
     environment: Vec<(String, String)>,
+    program: PathBuf,
 }
 
 /// What a program said and how it ended.
@@ -36,6 +37,9 @@ pub(crate) struct Run {
     /// How often each planted fault struck, as the launcher counted.
     #[allow(dead_code, reason = "read by the matrix alone")]
     pub(crate) struck: Vec<(String, u64)>,
+    /// How long the run took on the modelled host, seconds, where `--clock` was asked for.
+    #[allow(dead_code, reason = "read by one test")]
+    pub(crate) modelled_s: Option<f64>,
 }
 
 pub(crate) fn peerproof() -> PathBuf {
@@ -61,7 +65,15 @@ impl Host {
             scenario: scenario.to_string(),
             options: Vec::new(),
             environment: Vec::new(),
+            program: peerproof(),
         }
+    }
+
+    /// Runs this in the place of peerproof.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn program(mut self, program: &std::path::Path) -> Host {
+        self.program = program.to_path_buf();
+        self
     }
 
     /// Plants a fault.
@@ -73,6 +85,13 @@ impl Host {
     /// Changes the scenario.
     pub(crate) fn set(mut self, setting: &str) -> Host {
         self.options.extend(["--set".into(), setting.into()]);
+        self
+    }
+
+    /// Has the launcher say how long the run took on the modelled host.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn clock(mut self) -> Host {
+        self.options.push("--clock".into());
         self
     }
 
@@ -89,7 +108,7 @@ impl Host {
             .args(["run", &self.scenario])
             .args(&self.options)
             .arg("--")
-            .arg(peerproof())
+            .arg(&self.program)
             .args(arguments)
             .envs(self.environment.iter().cloned())
             .env_remove("NO_COLOR")
@@ -130,6 +149,25 @@ impl Host {
         report
     }
 
+    /// The same, where others than peerproof write to standard error.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn qualify_noisily(&self, arguments: &[&str]) -> Report {
+        let mut all = vec!["qualify", "--no-file", "--json"];
+        all.extend(arguments);
+        let run = self.run(&all);
+        json::read(&run.stdout).unwrap_or_else(|error| panic!("{error}\n{}", run.stderr))
+    }
+
+    /// The same, with the seconds that it took on the modelled host.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn qualify_clocked(self, arguments: &[&str]) -> (Report, f64) {
+        let mut all = vec!["qualify", "--no-file", "--json"];
+        all.extend(arguments);
+        let host = self.clock();
+        let run = host.run(&all);
+        (host.read(&run), run.modelled_s.expect("a modelled time"))
+    }
+
     /// The same, with how often each planted fault struck.
     #[allow(dead_code, reason = "asked by the matrix alone")]
     pub(crate) fn qualify_counting(&self, arguments: &[&str]) -> (Report, Vec<(String, u64)>) {
@@ -138,6 +176,11 @@ impl Host {
         let run = self.run(&all);
         (self.read(&run), run.struck)
     }
+}
+
+/// Whether a line is the launcher's own.
+fn ours(line: &str) -> bool {
+    line.starts_with("simhost: fault ") || line.starts_with("simhost: modelled time ")
 }
 
 /// `fault TEXT struck N times`, read.
@@ -194,9 +237,13 @@ pub(crate) fn finish(child: &mut Child) -> Run {
         code: status.code(),
         stdout: reader.join().unwrap(),
         struck: complaints.lines().filter_map(struck).collect(),
+        modelled_s: complaints.lines().find_map(|line| {
+            let time = line.strip_prefix("simhost: modelled time ")?;
+            time.strip_suffix(" s")?.parse().ok()
+        }),
         stderr: complaints
             .split_inclusive('\n')
-            .filter(|line| !line.contains(" budget: ") && !line.starts_with("simhost: fault "))
+            .filter(|line| !line.contains(" budget: ") && !ours(line))
             .collect(),
     }
 }

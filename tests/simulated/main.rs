@@ -11,6 +11,7 @@ mod faults;
 mod files;
 mod help;
 mod host;
+mod interposed;
 mod isolation;
 mod loaded;
 mod measured;

@@ -126,7 +126,9 @@ fn row(name: &str) -> (Row, Report) {
         .iter()
         .find(|row| row.0 == name)
         .unwrap_or_else(|| panic!("no row for {name}"));
-    let report = Host::new(name).qualify(row.1);
+    let (report, modelled_s) = Host::new(name).qualify_clocked(row.1);
+    // The whole run is to fit 30 s on eight GPUs; what a host waits for a transfer that never ends is not modelled.
+    assert!(modelled_s <= 30.0, "{name}: {modelled_s} s");
     assert_eq!(
         report.verdict.grading,
         row.2,
@@ -149,8 +151,14 @@ fn no_shipped_scenario_is_left_out() {
 }
 
 #[test]
+fn writes_that_collapse_under_load_warn() {
+    // Its rates are held in loaded.rs.
+    let (_, report) = row("posted-write-collapse");
+    assert!(failures(&report).is_empty(), "{}", summary(&report));
+}
+
+#[test]
 fn what_fails_only_in_one_kind_of_memory_is_named() {
-    // The rates of the collapse itself are held in loaded.rs: how far flows meet depends on this machine's own load.
     let (_, pool) = row("pool-writes-lost");
     for record in failures(&pool) {
         assert_eq!(record.case.mechanism, "pool-ce-push", "{}", summary(&pool));

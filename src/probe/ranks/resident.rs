@@ -157,16 +157,16 @@ pub(super) fn run(
     let lost = errand.all(&mut meetings).err();
     let died = |meeting: &mut Meeting| {
         let Some(lost) = &lost else { return true };
-        let side = meeting.ranks.iter().position(|rank| *rank == lost.rank);
-        match (side, &lost.died) {
-            (Some(side), true) => {
-                let how = lost.why.clone();
+        let mut any = false;
+        for (side, rank) in meeting.ranks.into_iter().enumerate() {
+            if let Some(how) = lost.death_of(rank) {
+                let how = how.to_string();
                 meeting.fail(side, Outcome::Died { how });
-                true
+                any = true;
             }
-            // Under way when a rank was lost: no answer.
-            _ => false,
         }
+        // Otherwise under way when a rank was lost: no answer.
+        any
     };
     let mut ended = lost.as_ref().map(|lost| lost.why.clone());
     for mut meeting in meetings {

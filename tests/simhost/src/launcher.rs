@@ -2,7 +2,7 @@
 //! the library path, and passes the program's end through.
 use crate::scenario::{Error, Scenario, never_strikes};
 use crate::topology::Topology;
-use crate::world::{SCENARIO_VARIABLE, strikes_of};
+use crate::world::{SCENARIO_VARIABLE, modelled_ns, strikes_of};
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -164,13 +164,13 @@ fn struck(scenario: &Scenario, stage: &Stage) -> Vec<String> {
 }
 
 /// Runs `program --root DIR arguments...` on the scenario and waits for it. Faults that cannot strike are said on
-/// standard error before, and how often each one struck after. Signals that would end the launcher go to the
+/// standard error before, and how often each one struck after; with `clock`, the modelled time too. Signals that would end the launcher go to the
 /// program, in a process group of its own so that a terminal's Ctrl-C arrives once.
 pub fn run(
     scenario: &Scenario,
     library: &Path,
-    program: &OsString,
-    arguments: &[OsString],
+    (program, arguments): (&OsString, &[OsString]),
+    clock: bool,
 ) -> Result<ExitStatus, Error> {
     let stage = Stage::new(scenario, library)?;
     for line in idle_faults(scenario)? {
@@ -211,6 +211,12 @@ pub fn run(
     if !scenario.faults.is_empty() {
         for line in struck(scenario, &stage) {
             eprintln!("simhost: {line}");
+        }
+    }
+    if clock {
+        match modelled_ns(&stage.scenario()) {
+            Ok(ns) => eprintln!("simhost: modelled time {:.3} s", ns as f64 / 1e9),
+            Err(e) => eprintln!("simhost: the modelled time is not known: {e}"),
         }
     }
     status

@@ -24,7 +24,7 @@ FAULT is SRC>DST:MECHANISM=KIND[:WHEN][:name=value]..., for example `2>5:ce_push
               late[:us=N] (a flag overtakes the stores before it) lost_flag; these two are of sm_store and host_store
   when        always once at=N nth=N after=N random=P[:seed=N], and min_offset=N min_bytes=N from=N until=N
               load=N (only while N other transfers of the run are under way; every transfer then takes 10 ms at least)
-After the run, standard error has one line for each fault: `simhost: fault FAULT struck N times`.";
+After the run, standard error has one line for each fault: `simhost: fault FAULT struck N times`; with --clock\nalso how long the run took on the modelled host: `simhost: modelled time N s`.";
 
 const USAGE_ERROR: u8 = 64;
 const FAILED: u8 = 70;
@@ -34,6 +34,7 @@ struct Options {
     faults: Vec<String>,
     settings: Vec<String>,
     library: Option<String>,
+    clock: bool,
     words: Vec<String>,
     command: Vec<OsString>,
 }
@@ -59,6 +60,7 @@ fn options(arguments: impl Iterator<Item = OsString>) -> Result<Options, String>
             "--fault" => o.faults.push(value()?),
             "--set" => o.settings.push(value()?),
             "--lib" => o.library = Some(value()?),
+            "--clock" => o.clock = true,
             w if w.starts_with("--") => return Err(format!("no option {w}")),
             _ => o.words.push(word),
         }
@@ -102,7 +104,7 @@ fn run() -> Result<u8, (u8, String)> {
                 Some(path) => path.into(),
                 None => launcher::find_library().map_err(|e| (FAILED, e.0))?,
             };
-            let status = launcher::run(&scenario, &library, program, arguments)
+            let status = launcher::run(&scenario, &library, (program, arguments), o.clock)
                 .map_err(|e| (FAILED, e.0))?;
             Ok(launcher::exit_code(status).clamp(0, 255) as u8)
         }

@@ -280,6 +280,12 @@ pub fn strikes_of(scenario: &Path, faults: usize) -> std::io::Result<Vec<u64>> {
     Ok(counts.map(|c| c.load(Ordering::SeqCst)).collect())
 }
 
+/// How far the modelled clock of a staged scenario has come, in nanoseconds.
+pub fn modelled_ns(scenario: &Path) -> std::io::Result<u64> {
+    let shared = map_shared(&shared_path(scenario))?;
+    Ok(shared.clock.load(Ordering::SeqCst))
+}
+
 /// A transfer under way, while the value lives.
 pub struct Flight(&'static ProcessSlot);
 
