@@ -127,8 +127,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, hooks: Hooks) -> Result<Results, St
             true => not_run(case, "interrupted"),
             false => run.case(case),
         });
-        let part = part_of(&traffic);
-        timings.add(part);
+        timings.lap(part_of(&traffic));
     }
     if !stopped {
         run.observe("after");
@@ -181,10 +180,6 @@ impl Timings {
             None => self.laps.push((name.to_string(), took)),
         }
     }
-
-    fn add(&mut self, name: &str) {
-        self.lap(name);
-    }
 }
 
 struct Run<'p, 's, 'h> {
@@ -214,10 +209,10 @@ impl Run<'_, '_, '_> {
             let why = why.clone();
             return not_run(case, why);
         }
-        if self.ready.is_none() {
-            if let Err(why) = self.replace() {
-                return not_run(case, why);
-            }
+        if self.ready.is_none()
+            && let Err(why) = self.replace()
+        {
+            return not_run(case, why);
         }
         let Some(ready) = &mut self.ready else {
             return not_run(case, "no worker");
