@@ -5,7 +5,7 @@
 
 use peerproof::{
     diagnose,
-    gpu::{kernels::INTEGRITY_PTX, reduce::REDUCE_PTX, resident::RESIDENT_PTX},
+    gpu::{gate::GATE_PTX, kernels::INTEGRITY_PTX, reduce::REDUCE_PTX, resident::RESIDENT_PTX},
     probe::{
         loaded,
         mechanism::{self, Place},
@@ -194,6 +194,7 @@ fn kernels_get_as_many_arguments_as_they_take() {
         ("src/gpu/kernels.rs", INTEGRITY_PTX, 5),
         ("src/gpu/resident.rs", RESIDENT_PTX, 1),
         ("src/gpu/reduce.rs", REDUCE_PTX, 9),
+        ("src/gpu/gate.rs", GATE_PTX, 2),
     ] {
         let code = fs::read_to_string(root().join(file)).unwrap();
         let (launched, taken) = (launches(&code), entries(ptx));
@@ -201,7 +202,7 @@ fn kernels_get_as_many_arguments_as_they_take() {
         assert!(taken.len() >= least, "{taken:?}");
     }
     // What is embedded is all that is committed.
-    assert_eq!(stems("kernels", ".ptx").len(), 3);
+    assert_eq!(stems("kernels", ".ptx").len(), 4);
 }
 
 /// Files of the folder that are no algorithm: what all of them share.

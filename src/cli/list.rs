@@ -3,7 +3,7 @@
 use super::{console, exit::Stop};
 use crate::{
     diagnose,
-    probe::{alone, mechanism, reduced, reduction, resident},
+    probe::{alone, mechanism, reduced, reduction, resident, traffic::plan::Part},
     profile::Profiles,
 };
 
@@ -44,6 +44,13 @@ pub(super) fn run() -> Result<u8, Stop> {
         writeln!(out, "causes (docs/causes)")?;
         for cause in diagnose::ROSTER {
             writeln!(out, "  {:<24} {}", cause.id, cause.title)?;
+        }
+        writeln!(out, "parts (measure --only)")?;
+        let parts = Part::ALL.map(Part::name).join(" ");
+        writeln!(out, "  {parts}")?;
+        writeln!(out, "classes of hosts (measure; profiles/hosts)")?;
+        for class in &profiles.hosts {
+            writeln!(out, "  {:<24} {}", class.id, class.name)?;
         }
         writeln!(out, "engines (recommend --engine)")?;
         for engine in &profiles.engines {

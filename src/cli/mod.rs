@@ -11,6 +11,7 @@ mod generate;
 mod host;
 mod list;
 mod map;
+mod measure;
 mod nccl;
 mod qualify;
 mod recommend;
@@ -35,6 +36,7 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof qualify                     test this host, write a report file\n  \
                   peerproof map                         what joins the GPUs, without testing\n  \
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
+                  peerproof measure                     rates and latencies of all copies, alone and at once\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
                   peerproof demo                        a simulated host, no GPU needed"
@@ -69,6 +71,8 @@ enum Command {
     Bench(bench::Options),
     /// Run all-reduces by algorithm and size: every sum judged to the bit on every rank, and timed.
     Reduce(Box<reduce::Options>),
+    /// Measure copies, latencies and what runs at once, on three kinds of streams, against what the links should carry.
+    Measure(measure::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
@@ -180,6 +184,7 @@ fn run(arguments: Arguments) -> u8 {
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Reduce(options) => reduce::run(&surroundings, &options),
+        Command::Measure(options) => measure::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),

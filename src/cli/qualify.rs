@@ -106,6 +106,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         records: results.records,
         observations: results.observations,
         reductions: results.reductions,
+        traffic: Vec::new(),
+        comparison: None,
         selftest: results.selftest,
         coverage: Coverage {
             budget: Some(spending),
@@ -343,6 +345,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         records: journal.records,
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),
@@ -361,7 +365,7 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
     report
 }
 
-fn nothing_yet() -> Verdict {
+pub(super) fn nothing_yet() -> Verdict {
     Verdict {
         grading: Grading::Inconclusive,
         headline: String::new(),
@@ -454,24 +458,29 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
 
 /// Refuses an `--out` that cannot become a file, before minutes are spent on it.
 fn check_destination(options: &Options) -> Result<(), Stop> {
-    let Some(out) = &options.out else {
-        return Ok(());
-    };
+    match &options.out {
+        Some(out) => check_file("--out", out),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a report file that cannot become one.
+pub(super) fn check_file(option: &str, out: &Path) -> Result<(), Stop> {
     let shown = out.display();
     if out.as_os_str() == "-" {
-        return Err(Stop::usage(
-            "--out: '-' is no file; --json prints the report to standard output",
-        ));
+        return Err(Stop::usage(format!(
+            "{option}: '-' is no file; --json prints the report to standard output"
+        )));
     }
     if out.is_dir() {
         return Err(Stop::usage(format!(
-            "--out: {shown} is a folder; name a file in it"
+            "{option}: {shown} is a folder; name a file in it"
         )));
     }
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Stop::usage(format!(
-            "--out: there is no folder {}",
+            "{option}: there is no folder {}",
             parent.display()
         )));
     }
@@ -568,15 +577,7 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
     let Some(path) = path else {
         return Saved::NotAsked;
     };
-    let draft = path.with_extension("json.part");
-    let written = std::fs::File::create(&draft).and_then(|file| {
-        let mut out = std::io::BufWriter::new(file);
-        json::write(report, &mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    match written {
+    match write_in_place(report, path) {
         Ok(()) => {
             if let Some((_, journal)) = journal.file {
                 // The report holds every row of it.
@@ -585,13 +586,28 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
             Saved::To(path.display().to_string())
         }
         Err(error) => {
-            let _ = std::fs::remove_file(&draft);
             let also = journal
                 .failed
                 .map_or(String::new(), |why| format!("; journal: {why}"));
             Saved::Failed(format!("{}: {error}{also}", path.display()))
         }
     }
+}
+
+/// Writes the report beside its name and renames it into place; nothing is left where that fails.
+pub(super) fn write_in_place(report: &Report, path: &Path) -> std::io::Result<()> {
+    let draft = path.with_extension("json.part");
+    let written = std::fs::File::create(&draft).and_then(|file| {
+        let mut out = std::io::BufWriter::new(file);
+        json::write(report, &mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
 }
 
 #[cfg(test)]

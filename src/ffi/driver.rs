@@ -132,6 +132,10 @@ impl StreamHandle {
     pub(super) fn raw(self) -> *mut c_void {
         self.0.cast()
     }
+    /// The legacy null stream of whatever context is current (CU_STREAM_LEGACY).
+    pub const LEGACY: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(1));
+    /// The calling thread's default stream of whatever context is current (CU_STREAM_PER_THREAD).
+    pub const PER_THREAD: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(2));
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.

@@ -25,6 +25,7 @@ pub fn sha256() -> String {
     let all = [
         INTEGRITY_PTX,
         super::resident::RESIDENT_PTX,
+        super::gate::GATE_PTX,
         super::reduce::REDUCE_PTX,
     ];
     Sha256::digest(all.concat())

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod context;
 pub mod device;
+pub mod gate;
 pub mod graph;
 pub mod kernels;
 pub mod memory;

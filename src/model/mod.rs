@@ -16,3 +16,4 @@ pub mod report;
 pub mod snapshot;
 pub mod ticket;
 pub mod topology;
+pub mod traffic;

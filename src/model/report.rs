@@ -7,6 +7,7 @@ use super::{
     pair::OrderedPair,
     reduction::Reduction,
     snapshot::{Authenticity, Observation, Snapshot},
+    traffic::{Comparison, Traffic},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,12 @@ pub struct Report {
     /// Ground state: all-reduces that were run and timed; empty in older reports and where none was asked for.
     #[serde(default)]
     pub reductions: Vec<Reduction>,
+    /// Ground state: transfers that were timed by `peerproof measure`; empty in older reports and where none was asked for.
+    #[serde(default)]
+    pub traffic: Vec<Traffic>,
+    /// Derived: another tool's numbers beside ours, where its file was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
     /// Planted faults and whether the checker named them.
     pub selftest: Option<Selftest>,
     /// What was planned, ran and did not.

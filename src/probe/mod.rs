@@ -22,6 +22,7 @@ pub mod seat;
 pub mod selftest;
 pub mod supervisor;
 mod suspects;
+pub mod traffic;
 pub mod transfer;
 pub mod wire;
 pub mod worker;

@@ -4,6 +4,7 @@ use super::{
     examine::Views,
     reduction::{self, Needs, Series, Sight, rank::Place},
     resident::State,
+    traffic::plan::{Patience, Reserve},
 };
 use crate::model::{
     case::{Case, Corruption, Outcome, PeerAccess},
@@ -14,6 +15,7 @@ use crate::model::{
     reduction::Reduction,
     report::{BenchRow, Selftest},
     snapshot::Authenticity,
+    traffic::Traffic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,15 @@ pub enum Request {
         gpu: u32,
         /// Samples per row.
         samples: u32,
+    },
+    /// Times one case of transfers. Answered by `Timed`.
+    Traffic {
+        /// The case; samples and outcome are filled in.
+        case: Box<Traffic>,
+        /// Memory for the whole plan, made with the first case.
+        reserve: Reserve,
+        /// When a case has enough samples.
+        patience: Patience,
     },
 }
 
@@ -111,6 +122,8 @@ pub enum Reply {
     Planted(Selftest),
     /// Result of a benchmark.
     Measured(Vec<BenchRow>),
+    /// A case of transfers with what came of it.
+    Timed(Box<Traffic>),
 }
 
 /// What a worker found when it opened its GPUs.

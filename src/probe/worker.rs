@@ -4,8 +4,9 @@
 use super::{
     alone, bench, loaded, reduced, resident,
     seat::Seat,
-    selftest, transfer,
-    transfer::Setting,
+    selftest,
+    traffic::{clocked, stand::Stand},
+    transfer::{self, Setting},
     wire::{Advertised, Answer, Layout, Open, Opened, OpenedGpu, Reply, Request},
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
         pci::PciAddress,
+        traffic::Flow,
     },
     words::Key,
 };
@@ -71,6 +73,8 @@ struct Worker {
     seats: Vec<Seat>,
     /// Seats of flows under load.
     flows: Mutex<loaded::Flows>,
+    /// What timed transfers need; empty until the first one.
+    stand: Stand,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
     per_request: bool,
 }
@@ -143,6 +147,7 @@ impl Worker {
             system,
             seats,
             flows: Mutex::default(),
+            stand: Stand::default(),
             per_request,
         };
         let pairs: Vec<OrderedPair> = worker.pairs();
@@ -327,6 +332,22 @@ impl Worker {
                 },
                 None => warn(format!("GPU{gpu} is not open")),
             },
+            Request::Traffic {
+                case,
+                reserve,
+                patience,
+            } => {
+                let terms = clocked::Terms { reserve, patience };
+                let mut stand = std::mem::take(&mut self.stand);
+                let timed = clocked::run(&self.setting(false), &mut stand, *case, &terms);
+                self.stand = stand;
+                if self.per_request {
+                    let pairs: Vec<OrderedPair> =
+                        timed.flows.iter().filter_map(Flow::pair).collect();
+                    self.let_go(pairs.iter().flat_map(|pair| [*pair, pair.reversed()]));
+                }
+                reply(Reply::Timed(Box::new(timed)));
+            }
         }
     }
 
@@ -395,12 +416,17 @@ impl Worker {
             transfer::run(setting, &pairs, emit);
         }
         if self.per_request {
-            for pair in wanted {
-                if let (Some(source), Some(destination)) =
-                    (self.seat(pair.source), self.seat(pair.destination))
-                {
-                    let _ = source.context.disable_peer(&destination.context);
-                }
+            self.let_go(wanted.into_iter());
+        }
+    }
+
+    /// Disables access of each pair's source context to its destination, whether it was on or not.
+    fn let_go(&self, pairs: impl Iterator<Item = OrderedPair>) {
+        for pair in pairs {
+            if let (Some(source), Some(destination)) =
+                (self.seat(pair.source), self.seat(pair.destination))
+            {
+                let _ = source.context.disable_peer(&destination.context);
             }
         }
     }

@@ -20,6 +20,7 @@ pub mod recommend;
 pub mod reduce;
 pub mod selftest;
 pub mod terminal;
+pub mod traffic;
 mod tree;
 pub mod verdict_file;
 

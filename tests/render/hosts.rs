@@ -658,6 +658,8 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         records,
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: Some(selftest()),
         coverage: Coverage {
             budget: None,

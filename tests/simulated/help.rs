@@ -11,6 +11,7 @@ fn help_of_every_command() {
         ("map", &["map", "--help"]),
         ("selftest", &["selftest", "--help"]),
         ("bench", &["bench", "--help"]),
+        ("measure", &["measure", "--help"]),
         ("recommend", &["recommend", "--help"]),
         ("verdict", &["verdict", "--help"]),
         ("explain", &["explain", "--help"]),

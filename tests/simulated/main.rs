@@ -14,6 +14,7 @@ mod host;
 mod interposed;
 mod isolation;
 mod loaded;
+mod measured;
 mod mechanisms;
 mod nccl;
 mod ranks;
