@@ -356,7 +356,7 @@ pub enum Done {
         blocks: u64,
     },
     /// What this rank saw of a series.
-    Saw(Sight),
+    Saw(Box<Sight>),
     /// The case ends with this.
     Failed(Outcome),
 }

@@ -186,10 +186,11 @@ pub(super) fn decode_lenient(file: &str, bytes: &[u8]) -> Result<String, ImportE
 
 /// Whether `bytes` are what this program prints for people: two of its own headings.
 pub fn is_own_text(bytes: &[u8]) -> bool {
-    const MARKS: [&str; 6] = [
+    const MARKS: [&str; 7] = [
         "Pairs: rung reached or what went wrong; row = source",
         "Who may rely on it",
         "exit code ",
+        "report file  ",
         "SIMULATED: look-alike drivers answered",
         "smallest fault rate that would be seen",
         "Suspects, if copies between GPUs are wrong here (not tested)",

@@ -45,7 +45,7 @@ impl Rank {
             Task::Reduce => {
                 let factor = self.system.deadline_factor();
                 let own = self.member.own.as_mut().ok_or(SeatError::Layout)?;
-                Ok(Done::Saw(own.rank.run(factor)))
+                Ok(Done::Saw(Box::new(own.rank.run(factor))))
             }
             Task::Close => {
                 self.member.opened.clear();

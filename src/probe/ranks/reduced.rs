@@ -283,7 +283,7 @@ impl Errand<'_> {
         for (at, nth, done) in self.reduce(meetings)? {
             let sight = meetings.get_mut(at).and_then(|m| m.sights.get_mut(nth));
             match (done, sight) {
-                (Done::Saw(seen), Some(sight)) => *sight = Some(seen),
+                (Done::Saw(seen), Some(sight)) => *sight = Some(*seen),
                 (other, _) => {
                     if let Some(meeting) = meetings.get_mut(at) {
                         meeting.give_up(nth, other);

@@ -9,7 +9,10 @@ use crate::{
         reduction::{Arrangement, Reduction},
     },
     probe::{
-        reduction::{self, Request, Series, Sight, group::Group},
+        reduction::{
+            self, Request, Series, Sight,
+            group::{Group, Member},
+        },
         seat::Seat,
         transfer::Setting,
         wire::Answer,
@@ -83,7 +86,7 @@ pub(in crate::probe) fn run(setting: &Setting, cases: &[&Case], mut emit: impl F
 }
 
 /// The members of an all-reduce over these GPUs, in rank order.
-fn members(seats: &[Seat], gpus: &[u32]) -> Result<Vec<(u32, Arc<Context>, Arc<Reduce>)>, Outcome> {
+fn members(seats: &[Seat], gpus: &[u32]) -> Result<Vec<Member>, Outcome> {
     let members = gpus.iter().map(|gpu| {
         let seat = seats.iter().find(|seat| seat.gpu == *gpu);
         let seat = seat.ok_or_else(|| Outcome::NotRun {
