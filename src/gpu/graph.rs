@@ -1,7 +1,10 @@
 //! CUDA graphs: what a stream was about to do, captured once and replayed.
 
 use super::{context::Context, stream::Stream};
-use crate::ffi::driver::{DriverError, graph::GraphHandle};
+use crate::ffi::driver::{
+    DriverError,
+    graph::{CapturedHandle, GraphHandle},
+};
 use std::sync::Arc;
 
 /// A captured graph, destroyed on drop.
@@ -22,7 +25,7 @@ impl Graph {
         // A capture is ended whatever came of it.
         let captured = Graph::end(stream);
         queued?;
-        Ok(captured?)
+        Ok(captured?.ready(stream)?)
     }
 
     /// Begins a capture, where several streams capture at the same time. Must be ended, whatever happens.
@@ -31,17 +34,11 @@ impl Graph {
         stream.context().driver().capture_begin(stream.handle())
     }
 
-    /// Ends it.
-    pub fn end(stream: &Stream) -> Result<Graph, DriverError> {
-        let context = stream.context();
-        context.bind()?;
-        let driver = context.driver();
-        let graph = Graph {
-            handle: driver.capture_end(stream.handle())?,
-            context: context.clone(),
-        };
-        driver.graph_upload(graph.handle, stream.handle())?;
-        Ok(graph)
+    /// Ends it. What was recorded is made ready when every capture of this thread has ended: before, the driver refuses.
+    pub fn end(stream: &Stream) -> Result<Captured, DriverError> {
+        stream.context().bind()?;
+        let handle = stream.context().driver().capture_end(stream.handle())?;
+        Ok(Captured(handle))
     }
 
     /// Queues one replay.
@@ -50,6 +47,24 @@ impl Graph {
         self.context
             .driver()
             .graph_launch(self.handle, stream.handle())
+    }
+}
+
+/// What a stream was about to do.
+pub struct Captured(CapturedHandle);
+
+impl Captured {
+    /// Makes it ready to launch and brings it to the device of `stream`, on which it was captured.
+    pub fn ready(self, stream: &Stream) -> Result<Graph, DriverError> {
+        let context = stream.context();
+        context.bind()?;
+        let driver = context.driver();
+        let graph = Graph {
+            handle: driver.graph_instantiate(self.0)?,
+            context: context.clone(),
+        };
+        driver.graph_upload(graph.handle, stream.handle())?;
+        Ok(graph)
     }
 }
 

@@ -13,6 +13,10 @@ unsafe impl Send for GraphHandle {}
 // SAFETY: as above.
 unsafe impl Sync for GraphHandle {}
 
+/// What a stream was about to do, not yet made ready to launch.
+#[derive(Debug)]
+pub struct CapturedHandle(CUgraph);
+
 /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads do meanwhile does not spoil it.
 const THREAD_LOCAL: u32 = 1;
 
@@ -27,31 +31,31 @@ impl Driver {
         self.check(api, code)
     }
 
-    /// Ends it and makes the graph ready to launch.
-    pub fn capture_end(&self, stream: StreamHandle) -> Result<GraphHandle, DriverError> {
+    /// Ends it. While another stream of this thread still captures, nothing can be made of it (900).
+    pub fn capture_end(&self, stream: StreamHandle) -> Result<CapturedHandle, DriverError> {
         let api = "cuStreamEndCapture";
         let end = self.table.cuStreamEndCapture;
         let end = end.ok_or_else(|| self.lacks(api))?;
         let mut graph: CUgraph = std::ptr::null_mut();
         // SAFETY: a stream of ours and a pointer to a live local.
         let code = unsafe { end(stream.0, &mut graph) };
-        self.check(api, code)?;
-        let made = self.graph_instantiate(graph);
-        if let Some(destroy) = self.table.cuGraphDestroy {
-            // SAFETY: the graph that was just captured; what was made of it is a copy.
-            unsafe { destroy(graph) };
-        }
-        made
+        self.check(api, code).map(|()| CapturedHandle(graph))
     }
 
-    fn graph_instantiate(&self, graph: CUgraph) -> Result<GraphHandle, DriverError> {
+    /// Makes it ready to launch.
+    pub fn graph_instantiate(&self, captured: CapturedHandle) -> Result<GraphHandle, DriverError> {
         let api = "cuGraphInstantiateWithFlags";
-        let make = self.table.cuGraphInstantiateWithFlags;
-        let make = make.ok_or_else(|| self.lacks(api))?;
         let mut made: CUgraphExec = std::ptr::null_mut();
-        // SAFETY: a captured graph and a pointer to a live local.
-        let code = unsafe { make(&mut made, graph, 0) };
-        self.check(api, code).map(|()| GraphHandle(made))
+        let code = match self.table.cuGraphInstantiateWithFlags {
+            // SAFETY: a captured graph and a pointer to a live local.
+            Some(make) => Ok(unsafe { make(&mut made, captured.0, 0) }),
+            None => Err(self.lacks(api)),
+        };
+        if let Some(destroy) = self.table.cuGraphDestroy {
+            // SAFETY: the graph that was captured; what was made of it is a copy.
+            unsafe { destroy(captured.0) };
+        }
+        self.check(api, code?).map(|()| GraphHandle(made))
     }
 
     /// Brings it to the device, so that the first launch is like all others.

@@ -378,14 +378,28 @@ impl<'a> Run<'a> {
     /// All calls of a sample as one graph per rank.
     fn capture(&self) -> Result<Vec<Graph>, Stop> {
         let ranks = &self.worker.ranks;
-        for rank in ranks {
-            Graph::begin(&rank.stream)?;
-        }
-        let recorded = (0..self.ask.calls).try_for_each(|call| self.call(call));
-        // Every capture that began must end, also after an error.
-        let graphs: Vec<_> = ranks.iter().map(|rank| Graph::end(&rank.stream)).collect();
+        let mut begun = 0;
+        let recorded = ranks
+            .iter()
+            .try_for_each(|rank| {
+                Graph::begin(&rank.stream)?;
+                begun += 1;
+                Ok::<(), DriverError>(())
+            })
+            .map_err(Stop::from)
+            .and_then(|()| (0..self.ask.calls).try_for_each(|call| self.call(call)));
+        // Every capture that began must end, also after an error, and all of them before anything is made of the first.
+        let ended: Vec<_> = ranks
+            .iter()
+            .take(begun)
+            .map(|rank| Graph::end(&rank.stream))
+            .collect();
         recorded?;
-        Ok(graphs.into_iter().collect::<Result<_, _>>()?)
+        let ready = ended
+            .into_iter()
+            .zip(ranks)
+            .map(|(captured, rank)| captured?.ready(&rank.stream));
+        Ok(ready.collect::<Result<_, DriverError>>()?)
     }
 
     /// Fills, runs, reads and judges one sample of `calls` calls; microseconds of a call.
