@@ -64,9 +64,10 @@ pub fn by_id(id: &str) -> Option<&'static Way> {
     ROSTER.iter().find(|way| way.id == id)
 }
 
-/// The first mechanism of each place: those that make up the rung.
+/// The first mechanism of each place with peer access: those that make up rung 6. What goes through the host counts on rung 1
+/// where it ran, and is not missed there.
 pub fn founding() -> impl Iterator<Item = &'static Way> {
-    let places = [Place::Off, Place::On, Place::Ranks];
+    let places = [Place::On, Place::Ranks];
     places
         .into_iter()
         .filter_map(|place| ROSTER.iter().find(|way| way.place == place))
