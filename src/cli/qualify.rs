@@ -84,7 +84,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         super::verdict::make_way(file)?;
     }
     let mut plan = plan::build(&snapshot, &selection);
-    nothing_of_it(&plan, &selection)?;
+    nothing_of_it(&plan, &selection, options)?;
     let spending = spending(&plan);
     announce(&plan, &spending);
     left_out.append(&mut plan.left_out);
@@ -199,7 +199,11 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
 }
 
 /// Refuses mechanisms of which nothing can be tried on what was chosen: GPUs alone would pass in their place.
-fn nothing_of_it(plan: &plan::Plan, selection: &plan::Selection) -> Result<(), Stop> {
+fn nothing_of_it(
+    plan: &plan::Plan,
+    selection: &plan::Selection,
+    options: &Options,
+) -> Result<(), Stop> {
     let Some(asked) = &selection.mechanisms else {
         return Ok(());
     };
@@ -208,16 +212,25 @@ fn nothing_of_it(plan: &plan::Plan, selection: &plan::Selection) -> Result<(), S
         return Ok(());
     }
     let gpus: Vec<String> = plan.gpus.iter().map(|g| format!("GPU{g}")).collect();
-    Err(Stop::usage(format!(
+    // The operator chose them, or they are what is free: the one is a wrong command line, the other a host of which nothing was tested.
+    let stop = match options.gpus {
+        Some(_) => Stop::usage,
+        None => Stop::inconclusive,
+    };
+    let left = match options.gpus {
+        Some(_) => "was chosen",
+        None => "is there and free ('peerproof map' shows all; --shared also takes GPUs in use)",
+    };
+    Err(stop(format!(
         "--mechanism {}: nothing of it can be tried: {}",
         asked.join(","),
         match gpus.as_slice() {
             [] => "no GPU is left to test".to_string(),
-            [one] => format!("it moves data between two GPUs, and only {one} was chosen"),
+            [one] => format!("it moves data between two GPUs, and only {one} {left}"),
             many if selection.pairs.is_some() =>
                 format!("no such case on the pairs chosen among {}", many.join(", ")),
             many => format!(
-                "it is for a host with one GPU, and {} were chosen",
+                "it is for a host with one GPU, and there are {}",
                 many.join(", ")
             ),
         }

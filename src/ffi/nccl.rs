@@ -129,8 +129,14 @@ impl Nccl {
     pub fn open(path: &OsStr) -> Result<Nccl, OpenError> {
         let name = path.to_string_lossy().into_owned();
         // SAFETY: opening the library runs its constructors, which is what using NCCL means.
-        let library = unsafe { Library::new(path) }
-            .map_err(|error| OpenError::NotLoaded(error.to_string()))?;
+        let library = unsafe { Library::new(path) }.map_err(|error| {
+            // The loader's own words are the source of the error, if it has any.
+            let words = std::error::Error::source(&error).map(ToString::to_string);
+            OpenError::NotLoaded(format!(
+                "{name}: {}",
+                words.unwrap_or_else(|| error.to_string())
+            ))
+        })?;
         Ok(Nccl {
             table: Table::load(&library, &name)?,
             _library: library,

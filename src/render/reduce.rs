@@ -95,7 +95,7 @@ pub fn write(
             Tone::Bad,
             &format!("{word}: "),
             Tone::Strong,
-            &format!("{meaning} These are modelled times."),
+            &format!("{meaning} Times are modelled, and mean little where kernels wait."),
         )?;
     }
     tables(&report.reductions, crossovers, page)?;

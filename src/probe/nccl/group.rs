@@ -4,7 +4,7 @@
 use super::{
     NCCL, place,
     wire::{Ask, Measure, Measured, Opened, Reply},
-    worker::SAMPLE_LIMIT,
+    worker::{NO_LIBRARY, SAMPLE_LIMIT},
 };
 use crate::{
     child::{Child, ReceiveError},
@@ -115,8 +115,7 @@ impl Group {
         for child in &mut children {
             let own = match receive(child, "a worker did not open its GPUs", OPEN_LIMIT)? {
                 Reply::Opened(own) => own,
-                // What it cannot open is most often the library itself.
-                Reply::Failed { message } if message.contains("nccl") => {
+                Reply::Failed { message } if message.starts_with(NO_LIBRARY) => {
                     return Err(Trouble::NoLibrary(format!(
                         "{message}; looked for {looked} (--nccl PATH names one)"
                     )));

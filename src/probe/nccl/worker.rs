@@ -148,6 +148,9 @@ fn mapped() -> Option<String> {
     own.next().map(str::to_string)
 }
 
+/// Begins the message of a worker that could not open the library itself.
+pub(super) const NO_LIBRARY: &str = "no NCCL library: ";
+
 impl Worker {
     fn open(
         candidates: &[String],
@@ -164,7 +167,7 @@ impl Worker {
                     None
                 }
             });
-        let (path, nccl) = opened.ok_or_else(|| whys.join("; "))?;
+        let (path, nccl) = opened.ok_or_else(|| format!("{NO_LIBRARY}{}", whys.join("; ")))?;
         let library = mapped().unwrap_or_else(|| path.clone());
         let version = nccl.version().map_err(|error| error.to_string())?;
         let system = System::start().map_err(|error| error.to_string())?;
