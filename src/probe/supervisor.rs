@@ -374,7 +374,18 @@ impl Supervisor<'_, '_> {
             ));
         }
         let pairs: Vec<OrderedPair> = match subject {
-            Subject::Gpu(_) => return None,
+            // On a GPU that does not keep its own words, flags do not come either: each kernel would wait its limit out.
+            Subject::Gpu(_) => {
+                let alone = self.results.records.iter().find(|record| {
+                    record.case.rung == Rung::Alone
+                        && record.case.subject == subject
+                        && record.outcome.is_failure()
+                });
+                let waits = case.rung >= Rung::Resident && !self.plan.force;
+                return alone.filter(|_| waits).map(|record| Outcome::NotRun {
+                    reason: format!("unsafe: {subject} failed alone, {}", record.case.mechanism),
+                });
+            }
             Subject::Pair(pair) => vec![pair],
             Subject::Group(group) => group.pairs().collect(),
         };
