@@ -247,23 +247,10 @@ fn other(path: &Path) -> Result<OtherTool, Stop> {
 
 /// A size as people write it: bytes, or a number and KiB, MiB or GiB.
 fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size: bytes, or a number and KiB, MiB or GiB");
-    let plain = text.trim();
-    let end = plain
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(plain.len());
-    let (number, unit) = plain.split_at(end);
-    let scale: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    match number.checked_mul(scale) {
-        Some(size) if (4096..=64 << 30).contains(&size) => Ok(size),
-        _ => Err(format!("'{text}': from 4 KiB to 64 GiB")),
+    let bytes = super::size::bytes(text)?;
+    match (4096..=64 << 30).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("'{text}': from 4 KiB to 64 GiB")),
     }
 }
 

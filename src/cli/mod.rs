@@ -17,6 +17,7 @@ mod qualify;
 mod recommend;
 mod reduce;
 mod selftest;
+mod size;
 mod verdict;
 
 use crate::{collect, ffi::process, probe, render};

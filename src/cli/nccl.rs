@@ -51,16 +51,10 @@ struct Page {
 
 /// "8K" is 8192: a whole number of elements of every type.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.trim().to_ascii_uppercase() {
-        text if text.ends_with('K') => (text.trim_end_matches('K').to_string(), 1 << 10),
-        text if text.ends_with('M') => (text.trim_end_matches('M').to_string(), 1 << 20),
-        text if text.ends_with('G') => (text.trim_end_matches('G').to_string(), 1 << 30),
-        text => (text, 1),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    match bytes {
-        Some(bytes) if (16..=4 << 30).contains(&bytes) && bytes.is_multiple_of(16) => Ok(bytes),
-        _ => Err("a multiple of 16 bytes from 16 to 4G is meant: 8192, 8K, 1M".to_string()),
+    let bytes = super::size::bytes(text)?;
+    match (16..=4 << 30).contains(&bytes) && bytes.is_multiple_of(16) {
+        true => Ok(bytes),
+        false => Err("a multiple of 16 bytes from 16 to 4G is meant: 8192, 8K, 1M".to_string()),
     }
 }
 

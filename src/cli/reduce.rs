@@ -20,8 +20,7 @@ use crate::{
 };
 use std::{
     collections::BTreeSet,
-    io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -121,6 +120,10 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
     let algorithms = algorithms(options)?;
+    // Before minutes of work, not after.
+    if let Some(report) = &options.report {
+        super::qualify::check_file("--report", report)?;
+    }
     let (session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let (gpus, left_out) = choose(&snapshot, options)?;
@@ -190,7 +193,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     };
     report.snapshot.authenticity = report.authenticity;
     if let Some(file) = &options.report {
-        save(&report, file)?;
+        super::qualify::write_in_place(&report, file)
+            .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
     }
     if options.json {
         console::print(|out| json::write(&report, out))?;
@@ -457,17 +461,10 @@ fn sizes(
 
 /// A number of bytes as people write it.
 fn bytes(text: &str) -> Result<u64, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let (number, scale) = [("kib", 1u64 << 10), ("mib", 1 << 20), ("gib", 1 << 30)]
-        .iter()
-        .find_map(|(unit, scale)| Some((lower.strip_suffix(unit)?, *scale)))
-        .unwrap_or((lower.as_str(), 1));
-    let wrong =
-        || format!("'{text}' is no size: a number of bytes, or one with KiB or MiB behind it");
-    let number: u64 = number.trim().parse().map_err(|_| wrong())?;
-    match number.checked_mul(scale) {
-        Some(bytes) if (4..=1 << 34).contains(&bytes) && bytes.is_multiple_of(4) => Ok(bytes),
-        _ => Err(format!(
+    let bytes = super::size::bytes(text)?;
+    match (4..=1 << 34).contains(&bytes) && bytes.is_multiple_of(4) {
+        true => Ok(bytes),
+        false => Err(format!(
             "'{text}': from 4 bytes to 16 GiB, whole multiples of 4"
         )),
     }
@@ -531,19 +528,4 @@ fn verdict(rows: &[Reduction]) -> Verdict {
         next: "peerproof qualify".to_string(),
         worst_pair: None,
     }
-}
-
-fn save(report: &Report, file: &Path) -> Result<(), Stop> {
-    let draft = file.with_extension("json.part");
-    let written = std::fs::File::create(&draft).and_then(|opened| {
-        let mut out = std::io::BufWriter::new(opened);
-        json::write(report, &mut out)?;
-        out.flush()?;
-        std::fs::rename(&draft, file)
-    });
-    written.map_err(|error| {
-        // What is left of a report that could not be written.
-        let _ = std::fs::remove_file(&draft);
-        Stop::usage(format!("--report: {}: {error}", file.display()))
-    })
 }
