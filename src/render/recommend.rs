@@ -119,6 +119,16 @@ pub(super) fn in_one_line(advice: &Recommendation) -> String {
     line
 }
 
+/// What to paste, a line each.
+pub(super) fn lines(advice: &Recommendation) -> Vec<String> {
+    let unset = advice.unset.iter().map(|s| format!("unset {}", s.name));
+    let set = advice.environment.iter();
+    unset
+        .chain(set.map(|s| format!("export {}", variable(s))))
+        .chain(advice.flags.iter().map(flag))
+        .collect()
+}
+
 /// The engine's own order, with what each backend takes.
 fn order(places: &[Place], page: &mut Page<'_>) -> io::Result<()> {
     page.heading("In the order in which the engine asks")?;
