@@ -7,15 +7,17 @@ mod demo;
 mod diagnose;
 mod exit;
 mod explain;
+mod file;
 mod host;
 mod list;
 mod map;
 mod qualify;
 mod recommend;
+mod render;
 mod selftest;
 mod verdict;
 
-use crate::{collect, ffi::process, probe, render};
+use crate::{collect, ffi::process, probe};
 use clap::{Parser, Subcommand};
 use std::{path::PathBuf, process::ExitCode};
 
@@ -34,6 +36,7 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
+                  peerproof render report.json --out report.html  a saved report as one page\n  \
                   peerproof demo                        a simulated host, no GPU needed"
 )]
 struct Arguments {
@@ -68,6 +71,8 @@ enum Command {
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
+    /// Write a saved report in another form: text, JSON, one HTML page, Markdown.
+    Render(render::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
@@ -140,12 +145,13 @@ fn run(arguments: Arguments) -> u8 {
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
+        Command::Render(options) => render::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
         Command::Schema => console::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
+            serde_json::to_writer_pretty(&mut *out, &crate::render::json::schema())?;
             writeln!(out)
         }),
         Command::Worker => protocol(probe::worker::serve(

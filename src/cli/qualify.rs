@@ -1,6 +1,6 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{Surroundings, console, exit::Stop, host};
+use super::{Surroundings, console, exit::Stop, file, host, render::Also};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -19,7 +19,6 @@ use crate::{
     },
 };
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -56,6 +55,8 @@ pub(super) struct Options {
     /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first.
     #[arg(long, value_name = "FILE")]
     verdict_file: Option<PathBuf>,
+    #[command(flatten)]
+    also: Also,
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -70,6 +71,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
     check_destination(options)?;
+    let verdict_file = ("--verdict-file", options.verdict_file.as_deref());
+    let report_file = ("--out", options.out.as_deref());
+    options.also.check(&[verdict_file, report_file])?;
     let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -138,6 +142,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     {
         console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
+    options.also.write(surroundings, &report, &saved);
     if options.json {
         console::print(|out| json::write(&report, out))?;
     } else {
@@ -432,18 +437,7 @@ fn check_destination(options: &Options) -> Result<(), Stop> {
             "--out: '-' is no file; --json prints the report to standard output",
         ));
     }
-    if out.is_dir() {
-        return Err(Stop::usage(format!(
-            "--out: {shown} is a folder; name a file in it"
-        )));
-    }
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return Err(Stop::usage(format!(
-            "--out: there is no folder {}",
-            parent.display()
-        )));
-    }
+    file::check("--out", out)?;
     if out.exists() {
         console::note(&format!("{shown} exists and will be replaced"));
     }
@@ -537,15 +531,7 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
     let Some(path) = path else {
         return Saved::NotAsked;
     };
-    let draft = path.with_extension("json.part");
-    let written = std::fs::File::create(&draft).and_then(|file| {
-        let mut out = std::io::BufWriter::new(file);
-        json::write(report, &mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    match written {
+    match file::replace(path, |out| json::write(report, out)) {
         Ok(()) => {
             if let Some((_, journal)) = journal.file {
                 // The report holds every row of it.
@@ -554,7 +540,6 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
             Saved::To(path.display().to_string())
         }
         Err(error) => {
-            let _ = std::fs::remove_file(&draft);
             let also = journal
                 .failed
                 .map_or(String::new(), |why| format!("; journal: {why}"));

@@ -65,7 +65,7 @@ pub fn write(
     last_line(report, closing, page)
 }
 
-fn tone_of(grading: Grading) -> Tone {
+pub(super) fn tone_of(grading: Grading) -> Tone {
     match grading {
         Grading::Pass => Tone::Good,
         Grading::Warn | Grading::Inconclusive => Tone::Doubt,
@@ -108,7 +108,7 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// What the verdict's second line is: a host that passed has no cause of anything.
-fn second_line(grading: Grading) -> &'static str {
+pub(super) fn second_line(grading: Grading) -> &'static str {
     match grading {
         Grading::Pass => "limits",
         Grading::Inconclusive => "why",
@@ -116,7 +116,8 @@ fn second_line(grading: Grading) -> &'static str {
     }
 }
 
-fn host_line(report: &Report) -> String {
+/// Which host, driver and GPUs, in one line.
+pub(super) fn host_line(report: &Report) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &report.snapshot.gpus {
         let name = gpu
@@ -173,9 +174,11 @@ fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     islands(report, page)
 }
 
-/// What parts of the group may rely on where the whole may not: each island once, consumers that fare alike together.
-fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    type Fared<'a> = Vec<(ConsumerState, &'a str, Vec<String>)>;
+/// An island and how consumers fare on it, those that fare alike together: state, sentence, names.
+pub(super) type Fared<'a> = Vec<(ConsumerState, &'a str, Vec<String>)>;
+
+/// What parts of the group may rely on where the whole may not: each island once.
+pub(super) fn island_groups(report: &Report) -> Vec<(&IslandConsumer, Fared<'_>)> {
     let mut all: Vec<(&IslandConsumer, Fared<'_>)> = Vec::new();
     for (consumer, island) in report
         .consumers
@@ -196,6 +199,11 @@ fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             None => fared.push((island.state, sentence, vec![name])),
         }
     }
+    all
+}
+
+fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let all = island_groups(report);
     if all.is_empty() {
         return Ok(());
     }
@@ -217,7 +225,8 @@ fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
+/// A sign and a tone for a state.
+pub(super) fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
     match state {
         ConsumerState::Vetoed => ("x", Tone::Bad),
         ConsumerState::Unproven => ("?", Tone::Doubt),
@@ -226,20 +235,58 @@ fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
     }
 }
 
+/// Findings of one judgement, the worst and surest first.
+pub(super) fn judged(report: &Report, judgement: Judgement) -> Vec<&Finding> {
+    let mut list: Vec<&Finding> = report
+        .findings
+        .iter()
+        .filter(|f| f.judgement == judgement)
+        .collect();
+    list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
+    list
+}
+
+/// In words.
+pub(super) fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Critical => "critical",
+        Severity::Warning => "warning",
+        Severity::Info => "for information",
+    }
+}
+
+/// In words.
+pub(super) fn confidence_word(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Established => "established by test",
+        Confidence::Probable => "probable",
+        Confidence::Possible => "possible",
+    }
+}
+
+/// Pairs and GPUs that a finding is about.
+pub(super) fn place_words(report: &Report, finding: &Finding) -> String {
+    let mut place = Vec::new();
+    if !finding.pairs.is_empty() {
+        let tested = report.tested_gpus.len();
+        let all = tested * tested.saturating_sub(1);
+        place.push(pairs_in_words(&finding.pairs, all));
+    }
+    if !finding.gpus.is_empty() {
+        let list: Vec<String> = finding.gpus.iter().map(|g| format!("GPU{g}")).collect();
+        place.push(list.join(" "));
+    }
+    if place.is_empty() {
+        place.push("the whole host".to_string());
+    }
+    place.join("; ")
+}
+
 fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    let of = |judgement: Judgement| -> Vec<&Finding> {
-        let mut list: Vec<&Finding> = report
-            .findings
-            .iter()
-            .filter(|f| f.judgement == judgement)
-            .collect();
-        list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
-        list
-    };
     let (held, open, cleared) = (
-        of(Judgement::Indicted),
-        of(Judgement::CannotTell),
-        of(Judgement::Cleared),
+        judged(report, Judgement::Indicted),
+        judged(report, Judgement::CannotTell),
+        judged(report, Judgement::Cleared),
     );
     if held.is_empty() && open.is_empty() && cleared.is_empty() {
         return Ok(());
@@ -285,16 +332,8 @@ fn indicted(
     finding: &Finding,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let severity = match finding.severity {
-        Severity::Critical => "critical",
-        Severity::Warning => "warning",
-        Severity::Info => "for information",
-    };
-    let confidence = match finding.confidence {
-        Confidence::Established => "established by test",
-        Confidence::Probable => "probable",
-        Confidence::Possible => "possible",
-    };
+    let severity = severity_word(finding.severity);
+    let confidence = confidence_word(finding.confidence);
     let tone = match finding.severity {
         Severity::Critical => Tone::Bad,
         Severity::Warning => Tone::Doubt,
@@ -306,20 +345,8 @@ fn indicted(
         Tone::Strong,
         &format!("{} ({severity}, {confidence})", cut(&finding.title, 120)),
     )?;
-    let mut place = Vec::new();
-    if !finding.pairs.is_empty() {
-        let tested = report.tested_gpus.len();
-        let all = tested * tested.saturating_sub(1);
-        place.push(pairs_in_words(&finding.pairs, all));
-    }
-    if !finding.gpus.is_empty() {
-        let list: Vec<String> = finding.gpus.iter().map(|g| format!("GPU{g}")).collect();
-        place.push(list.join(" "));
-    }
-    if place.is_empty() {
-        place.push("the whole host".to_string());
-    }
-    page.labelled(Tone::Faint, "     where   ", Tone::Plain, &place.join("; "))?;
+    let place = place_words(report, finding);
+    page.labelled(Tone::Faint, "     where   ", Tone::Plain, &place)?;
     page.labelled(Tone::Faint, "     why     ", Tone::Plain, &finding.because)?;
     let mut label = "     seen    ";
     for evidence in &finding.evidence {
@@ -451,11 +478,16 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             page.text(2, Tone::Doubt, text)?;
         }
     }
+    let (tone, line) = selftest_words(report);
+    page.text(2, tone, &format!("selftest: {line}"))
+}
+
+/// What the self-test gave.
+pub(super) fn selftest_words(report: &Report) -> (Tone, String) {
     match &report.selftest {
-        None => page.text(
-            2,
+        None => (
             Tone::Doubt,
-            "selftest: not run, so the checker itself was not seen to fail",
+            "not run, so the checker itself was not seen to fail".to_string(),
         ),
         Some(selftest) => {
             let found = selftest.plants.iter().filter(|p| p.found()).count();
@@ -464,10 +496,7 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             } else {
                 Tone::Bad
             };
-            let mut line = format!(
-                "selftest: {found} of {} named",
-                count(selftest.plants.len(), "plant")
-            );
+            let mut line = format!("{found} of {} named", count(selftest.plants.len(), "plant"));
             if !selftest.passed() {
                 let word = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
                 for plant in selftest.plants.iter().filter(|p| !p.found()) {
@@ -476,7 +505,7 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
                 }
                 line.push_str("; do not trust what this report passes");
             }
-            page.text(2, tone, &line)
+            (tone, line)
         }
     }
 }
@@ -484,8 +513,9 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 /// What `--deep` is there to find: one attempt in so many.
 const RARE: f64 = 1.0 / 200.0;
 
-/// The same for each mechanism, by its pair with the fewest attempts; those alike together.
-fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
+/// Mechanisms whose pair with the fewest attempts had the same number of them: under load or not, attempts, the share of
+/// attempts that would have been seen, and their names.
+pub(super) fn sensitivity_groups(coverage: &Coverage) -> Vec<(bool, u64, f64, Vec<String>)> {
     let mut worst: Vec<(bool, &str, u64, f64)> = Vec::new();
     for one in &coverage.sensitivity {
         let key = (one.rung == Rung::Loaded, one.mechanism.as_str());
@@ -515,7 +545,11 @@ fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
             *names = vec!["every mechanism of pairs".to_string()];
         }
     }
-    for (loaded, attempts, rate, names) in &groups {
+    groups
+}
+
+fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
+    for (loaded, attempts, rate, names) in &sensitivity_groups(coverage) {
         let tries = count(*attempts as usize, "attempt");
         let load = if *loaded { "under load, " } else { "" };
         let label = format!("    {load}{} ({tries}): ", share_of_attempts(*rate));
@@ -525,7 +559,7 @@ fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// A share of all attempts: percent, or one in so many where percent would need zeros.
-fn share_of_attempts(share: f64) -> String {
+pub(super) fn share_of_attempts(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 10.0 {
         format!("{percent:.0}% of attempts")
@@ -577,7 +611,7 @@ fn last_line(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Res
 }
 
 /// Why the run ends with its exit code, in words that are true of this run.
-fn why(report: &Report) -> String {
+pub(super) fn why(report: &Report) -> String {
     match report.verdict.grading {
         Grading::Pass => "PASS: all that applies passed".to_string(),
         Grading::Warn => {
