@@ -8,6 +8,7 @@ mod diagnose;
 mod exit;
 mod explain;
 mod file;
+mod gate;
 mod host;
 mod list;
 mod map;
@@ -32,6 +33,7 @@ use std::{path::PathBuf, process::ExitCode};
                   \n\
                   Examples:\n  \
                   peerproof qualify                     test this host, write a report file\n  \
+                  peerproof qualify --prolog            the same for a scheduler: one line, exit code 0 or 1\n  \
                   peerproof map                         what joins the GPUs, without testing\n  \
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
@@ -49,7 +51,9 @@ struct Arguments {
         global = true,
         value_enum,
         default_value = "auto",
-        value_name = "WHEN"
+        value_name = "WHEN",
+        hide_possible_values = true,
+        display_order = 900
     )]
     color: console::Color,
     /// What to do.
@@ -71,13 +75,15 @@ enum Command {
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
-    /// Write a saved report in another form: text, JSON, one HTML page, Markdown.
+    /// Write a saved report in another form: text, JSON, one HTML page, Markdown, JUnit, Prometheus metrics.
     Render(render::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
-    /// List what peerproof knows: mechanisms, causes, engines, models.
+    /// List what peerproof knows: mechanisms, causes, engines, models, forms of a report.
+    #[command(after_help = "Example:\n  \
+                      peerproof list | grep ipc")]
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
     Demo(demo::Options),
@@ -111,12 +117,15 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let asked = !error.use_stderr();
+            if !asked {
+                gate::listen_for_prolog();
+            }
             // Nothing to do about a closed standard error.
             let _ = error.print();
             return if asked {
                 ExitCode::SUCCESS
             } else {
-                ExitCode::from(exit::USAGE)
+                ExitCode::from(gate::stopped("wrong command line", exit::USAGE))
             };
         }
     };
@@ -126,7 +135,7 @@ pub fn main() -> ExitCode {
             console::complain(
                 "this is a defect of peerproof, not of the host; nothing was concluded",
             );
-            ExitCode::from(exit::FAILED)
+            ExitCode::from(gate::stopped("a defect of peerproof", exit::FAILED))
         }
     }
 }
@@ -172,7 +181,7 @@ fn run(arguments: Arguments) -> u8 {
         Ok(code) => code,
         Err(stop) => {
             console::complain(&stop.message);
-            stop.code
+            gate::stopped(&stop.message, stop.code)
         }
     }
 }

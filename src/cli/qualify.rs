@@ -1,6 +1,6 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{Surroundings, console, exit::Stop, file, host, render::Also};
+use super::{Surroundings, console, exit::Stop, file, gate::Gate, host, render::Also};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -24,14 +24,23 @@ use std::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 pass, 1 warn, 2 fail, 3 inconclusive or nothing tested, 64 usage, 70 peerproof itself failed; with\n\
+                  --prolog 0 or 1 (docs/gates.md).\n\n\
+                  Examples:\n  \
+                  peerproof qualify                                     every free GPU, report file in this folder\n  \
+                  peerproof qualify --gpus 0,7 --mechanism bounce,ce-push   narrow down what failed\n  \
+                  peerproof qualify --deep=10m --out night.json         go on with moving seeds\n  \
+                  peerproof qualify --prolog --exit-on fail             for a scheduler: one line, exit code 0 or 1"
+)]
 pub(super) struct Options {
-    /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
+    /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas; all free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
-    /// Pairs to test, separated by commas: '2->5' (quoted) for one direction, 2-5 for both. All when not given.
+    /// Pairs to test, separated by commas: '2->5' (quoted) for one direction, 2-5 for both; all when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pairs: Option<Vec<String>>,
-    /// Mechanisms to test, separated by commas (`peerproof list` has them). All when not given.
+    /// Mechanisms to test, separated by commas (`peerproof list` has them); all when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanism: Option<Vec<String>>,
     /// A look in a few seconds: every mechanism, few sizes, one attempt each.
@@ -40,10 +49,10 @@ pub(super) struct Options {
     /// The default tests, then a soak with moving seeds for this long ('90s', '10m', '2h'; 5 minutes when not given).
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration)]
     deep: Option<Duration>,
-    /// Test GPUs that other processes use, too, with a quarter of the memory that is free. Their work and our rates will suffer.
+    /// Test GPUs that other processes use, too, with a quarter of the memory that is free; their work and our rates suffer.
     #[arg(long, alias = "force-busy")]
     shared: bool,
-    /// Run kernels that wait for each other, and load, also on pairs that failed a lower rung. They may hang.
+    /// Run kernels that wait for each other, and load, also on pairs that failed a lower rung, where they may hang.
     #[arg(long)]
     force_unsafe: bool,
     /// Report file; peerproof-HOST-UTC.json in the current folder when not given.
@@ -57,6 +66,8 @@ pub(super) struct Options {
     verdict_file: Option<PathBuf>,
     #[command(flatten)]
     also: Also,
+    #[command(flatten)]
+    gate: Gate,
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -67,6 +78,7 @@ pub(super) struct Options {
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
     let started = Instant::now();
+    options.gate.start()?;
     let started_at = jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
@@ -127,6 +139,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     report
         .timings_ms
         .insert(0, ("reading the host".to_string(), collected_ms));
+    left_out.extend(options.gate.expired());
     derive(&mut report, &left_out);
     ask_further(&mut report, &plan, &left_out, |plan, snapshot| {
         probe(surroundings, &mut session, snapshot, plan, &mut journal)
@@ -143,6 +156,10 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
     options.also.write(surroundings, &report, &saved);
+    if options.gate.prolog {
+        let chosen = options.gpus.as_ref().map(Vec::len);
+        return options.gate.prolog_code(&report, chosen);
+    }
     if options.json {
         console::print(|out| json::write(&report, out))?;
     } else {
@@ -154,7 +171,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             terminal::write(&report, &closing, &surroundings.console.options, out)
         })?;
     }
-    Ok(report.verdict.grading.exit_code())
+    Ok(options.gate.code(report.verdict.grading))
 }
 
 /// Which GPUs, pairs and mechanisms; and what is thereby left out.
@@ -188,7 +205,7 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
             gpus,
             pairs,
             mechanisms,
-            budget: match (options.quick, options.deep) {
+            budget: match (options.quick || options.gate.prolog, options.deep) {
                 (true, _) => plan::Budget::Quick,
                 (false, Some(soak)) => plan::Budget::Deep { soak },
                 (false, None) => plan::Budget::Default,
@@ -201,7 +218,7 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
 }
 
 /// A time as people write it: a number and s, m or h.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time: a number and s, m or h, as in 90s, 10m, 2h");
     let split = text.len() - text.chars().last().map_or(0, char::len_utf8);
     let (number, unit) = text.split_at(split);
@@ -446,7 +463,7 @@ fn check_destination(options: &Options) -> Result<(), Stop> {
 
 /// Where the report goes.
 fn destination(options: &Options, snapshot: &Snapshot, started_at: &str) -> Option<PathBuf> {
-    if options.no_file {
+    if options.no_file || options.gate.prolog && options.out.is_none() {
         return None;
     }
     if let Some(out) = &options.out {

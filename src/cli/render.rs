@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
                   as they are. The exit code is 0 when the form was written, whatever the verdict is.\n\n\
                   Examples:\n  \
                   peerproof render report.json --out report.html\n  \
-                  peerproof render report.json --format markdown | xclip"
+                  peerproof render report.json --format markdown | xclip\n  \
+                  peerproof render report.json --out results.xml          JUnit, for a CI system"
 )]
 pub(super) struct Options {
     /// Report, or journal of a run that did not end; `-` reads standard input.
@@ -47,19 +48,24 @@ pub(super) struct Also {
     /// Also write the report there as Markdown, for an issue or a ticket.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Also write the report there as JUnit XML, for a CI system.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Also write metrics there for node_exporter's textfile collector; the name must end in .prom to be read by it.
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
 }
 
 impl Also {
     fn files(&self) -> impl Iterator<Item = (Format, &'static str, &Path)> {
-        let one = |format, option, path| Some((format, option, path));
-        let html = self.html.as_deref();
-        let markdown = self.markdown.as_deref();
         [
-            html.and_then(|p| one(Format::Html, "--html", p)),
-            markdown.and_then(|p| one(Format::Markdown, "--markdown", p)),
+            (Format::Html, "--html", &self.html),
+            (Format::Markdown, "--markdown", &self.markdown),
+            (Format::Junit, "--junit", &self.junit),
+            (Format::Prometheus, "--prometheus", &self.prometheus),
         ]
         .into_iter()
-        .flatten()
+        .filter_map(|(format, option, path)| Some((format, option, path.as_deref()?)))
     }
 
     /// Refuses files that cannot be written, and two that are one; `others` are files of other options.

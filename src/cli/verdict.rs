@@ -28,6 +28,9 @@ pub(super) struct Options {
     /// Compare with this host: driver, kernel, BIOS, GPUs, links and time.
     #[arg(long)]
     check: bool,
+    /// With --check: also whether every GPU of this host was tested.
+    #[arg(long, requires = "check")]
+    all_gpus: bool,
 }
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
@@ -48,7 +51,12 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     }
     let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
     let now = jiff::Timestamp::now();
-    let objections = file.objections(&snapshot, now.as_second(), until.as_second());
+    let mut objections = file.objections(&snapshot, now.as_second(), until.as_second());
+    let untested = file.untested();
+    if options.all_gpus && !untested.is_empty() {
+        let list: Vec<String> = untested.iter().map(u32::to_string).collect();
+        objections.push(format!("GPUs {}: were not tested", list.join(", ")));
+    }
     console::print(|out| {
         if objections.is_empty() {
             return writeln!(

@@ -1,7 +1,7 @@
 //! The forms in which a whole report can be had. One list: the command line takes its names from it, and `peerproof list`
 //! prints it. A new form is one entry here and one module beside this one.
 
-use super::{Options, html, json, markdown, terminal};
+use super::{Options, html, json, junit, markdown, prometheus, terminal};
 use crate::model::report::Report;
 use std::io::{self, Write};
 use terminal::Closing;
@@ -17,6 +17,10 @@ pub enum Format {
     Html,
     /// For an issue or a ticket.
     Markdown,
+    /// For CI systems.
+    Junit,
+    /// For the textfile collector of node_exporter.
+    Prometheus,
 }
 
 /// A form and what is said of it.
@@ -33,7 +37,7 @@ pub struct Entry {
 }
 
 /// All forms.
-pub const ROSTER: [Entry; 4] = [
+pub const ROSTER: [Entry; 6] = [
     Entry {
         format: Format::Text,
         name: "text",
@@ -57,6 +61,18 @@ pub const ROSTER: [Entry; 4] = [
         name: "markdown",
         ending: "md",
         title: "for an issue or a ticket: verdict, matrix, causes, coverage, versions",
+    },
+    Entry {
+        format: Format::Junit,
+        name: "junit",
+        ending: "xml",
+        title: "JUnit XML for CI systems: suite = mechanism, case = ordered pair",
+    },
+    Entry {
+        format: Format::Prometheus,
+        name: "prometheus",
+        ending: "prom",
+        title: "metrics for the textfile collector of node_exporter",
     },
 ];
 
@@ -88,6 +104,8 @@ impl Format {
             Format::Json => json::write(report, out),
             Format::Html => html::write(report, out),
             Format::Markdown => markdown::write(report, out),
+            Format::Junit => junit::write(report, out),
+            Format::Prometheus => prometheus::write(report, out),
         }
     }
 }

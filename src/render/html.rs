@@ -8,7 +8,6 @@
 mod causes;
 mod curves;
 mod failures;
-mod markup;
 mod matrices;
 mod pairs;
 mod picture;
@@ -16,12 +15,12 @@ mod raw;
 mod record;
 mod topology;
 
+use super::markup::{self, Markup};
 use super::{
     page::{Tone, banner, cut},
     terminal,
 };
 use crate::model::report::Report;
-use markup::Markup;
 use std::io::{self, Write};
 
 /// Part of the page.

@@ -41,9 +41,9 @@ const HIGHER: [(&str, Rung); 17] = [
     ("ipc-resident", Rung::Resident),
 ];
 
-type UnderLoad = Box<dyn Fn(OrderedPair, &str, Load) -> (Outcome, f64)>;
+pub(super) type UnderLoad = Box<dyn Fn(OrderedPair, &str, Load) -> (Outcome, f64)>;
 
-fn right_under_load() -> UnderLoad {
+pub(super) fn right_under_load() -> UnderLoad {
     Box::new(|_, _, load| {
         let rate = match load {
             Load::BothDirections => 48.0,
@@ -54,7 +54,7 @@ fn right_under_load() -> UnderLoad {
 }
 
 /// A run over every rung, judged.
-fn climb(snapshot: Snapshot, answer: &Answer, load: &UnderLoad) -> Report {
+pub(super) fn climb(snapshot: Snapshot, answer: &Answer, load: &UnderLoad) -> Report {
     let mut report = hosts::run(snapshot, answer);
     let count = report.snapshot.gpus.len() as u32;
     let steps: Vec<(String, Rung)> = report

@@ -4,6 +4,7 @@
 
 mod hosts;
 mod ladder;
+mod machines;
 mod saved;
 
 use hosts::{Answer, all_zeroed, corrupt, gap, run};

@@ -2,7 +2,7 @@
 //! program; everything else is escaped on its way in, whatever it holds, and there is no way around that. An element is
 //! closed by the call that opened it. What comes out is both HTML and well-formed XML.
 
-use super::super::page::clean;
+use super::page::clean;
 use std::fmt::Write as _;
 
 /// An attribute: a word of this program, and any text.
@@ -67,6 +67,11 @@ impl Markup {
         if BLOCKS.contains(&tag) {
             self.text.push('\n');
         }
+    }
+
+    /// A line end between elements.
+    pub(super) fn line_end(&mut self) {
+        self.text.push('\n');
     }
 
     /// Text, and nothing but text.
