@@ -340,6 +340,7 @@ fn figure(
                 let attributes = [
                     ("role", "img"),
                     ("aria-labelledby", labels.as_str()),
+                    ("style", "min-width:560px"),
                     ("width", w.as_str()),
                     ("height", h.as_str()),
                     ("viewBox", view.as_str()),

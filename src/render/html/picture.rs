@@ -19,7 +19,7 @@ use crate::model::{
 };
 use std::collections::BTreeMap;
 
-const GPU_WIDTH: f64 = 70.0;
+const GPU_WIDTH: f64 = 78.0;
 const NIC_WIDTH: f64 = 52.0;
 const CARD_HEIGHT: f64 = 50.0;
 const GAP: f64 = 6.0;
@@ -217,9 +217,12 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
         m.element("div", &[("class", "scroll"), ("tabindex", "0"), ("role", "group"), ("aria-label", "Picture of the host")], |m| {
             let (w, h) = (n(width), n(height));
             let view = format!("0 0 {w} {h}");
+            // Shrinks with the page, but never until its text is too small to be read.
+            let least = format!("min-width:{:.0}px", width * 0.72);
             let attributes = [
                 ("role", "img"),
                 ("aria-labelledby", "picture-title picture-desc"),
+                ("style", least.as_str()),
                 ("width", w.as_str()),
                 ("height", h.as_str()),
                 ("viewBox", view.as_str()),
@@ -472,7 +475,7 @@ fn nvlinks(snapshot: &Snapshot, layout: &Layout, m: &mut Markup) -> Option<f64> 
             };
             let (a, b) = (a.min(*b), a.max(*b));
             let reach = distance(&slots, *one, *other);
-            let depth = 14.0 + 8.0 * reach;
+            let depth = 16.0 + 10.0 * reach;
             deepest = deepest.max(depth);
             let radius = (b - a) / 2.0;
             m.element("g", &[], |m| {
@@ -585,7 +588,7 @@ fn arcs(
         if a.1 > b.1 {
             std::mem::swap(&mut a, &mut b);
         }
-        let depth = 18.0 + 9.0 * distance(&slots, *one, *other);
+        let depth = 20.0 + 14.0 * distance(&slots, *one, *other);
         deepest = deepest.max(depth);
         let wrong = pairs.iter().any(|(_, _, wrong)| *wrong);
         let told: Vec<String> = pairs
