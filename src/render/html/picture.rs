@@ -15,7 +15,7 @@ use crate::model::{
     finding::{Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
     report::Report,
-    snapshot::Snapshot,
+    snapshot::{BridgePort, Snapshot},
 };
 use std::collections::BTreeMap;
 
@@ -45,11 +45,11 @@ struct Block {
 
 impl Block {
     /// From the tree: bridges that lead to one thing only are no fork and get no box.
-    fn of(node: &Node, nics: bool) -> Option<Block> {
+    fn of(node: &Node, snapshot: &Snapshot, nics: bool) -> Option<Block> {
         let mut children: Vec<Block> = node
             .children
             .iter()
-            .filter_map(|c| Block::of(c, nics))
+            .filter_map(|c| Block::of(c, snapshot, nics))
             .collect();
         let card = matches!(node.kind, Kind::Gpu(_) | Kind::Nic(_));
         if matches!(node.kind, Kind::Nic(_)) && !nics || !card && children.is_empty() {
@@ -62,7 +62,20 @@ impl Block {
         }
         let first = node.text.split([':', ',']).next().unwrap_or_default();
         let (label, short) = match node.kind {
-            Kind::Bridge(_) => (node.text.clone(), "switch".to_string()),
+            Kind::Bridge(address) => {
+                let bridge = snapshot.bridge(address);
+                let name = match bridge.map(|b| b.port) {
+                    Some(BridgePort::Root) => "root port",
+                    Some(BridgePort::SwitchUpstream | BridgePort::SwitchDownstream) => "switch",
+                    Some(BridgePort::Unknown) | None => "bridge",
+                };
+                let chip = bridge.and_then(|b| b.chip.as_deref());
+                let label = chip.map_or_else(
+                    || format!("{name} {address}"),
+                    |chip| format!("{name}: {}", cut(chip, 32)),
+                );
+                (label, name.to_string())
+            }
             Kind::HostBridge => {
                 let short = node.text.replace("host bridge", "root");
                 (node.text.clone(), short)
@@ -178,7 +191,7 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
     let blocks: Vec<Block> = root
         .children
         .iter()
-        .filter_map(|c| Block::of(c, nics))
+        .filter_map(|c| Block::of(c, snapshot, nics))
         .collect();
     let depth = blocks.iter().map(Block::depth).max().unwrap_or(0);
     let cards = 26.0 + LABEL * depth as f64;
