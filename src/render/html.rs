@@ -101,7 +101,9 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Markup::new();
     page.element("html", &[("lang", "en")], |m| {
         m.element("head", &[], |m| head(report, m));
-        m.element("body", &[], |m| body(report, m));
+        // The mark stands at the foot of every printed page, too: see the stylesheet.
+        let mark = mark(report).map_or("hardware", |(word, _)| word);
+        m.element("body", &[("class", mark)], |m| body(report, m));
     });
     out.write_all(b"<!DOCTYPE html>\n")?;
     out.write_all(page.into_text().as_bytes())

@@ -27,7 +27,7 @@ pub(super) fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
 }
 
 /// Three letters for narrow tables.
-fn code(word: &str) -> &'static str {
+pub(super) fn code(word: &str) -> &'static str {
     match word {
         "zeroed" => "zer",
         "ones" => "one",

@@ -510,6 +510,50 @@ pub(super) fn selftest_words(report: &Report) -> (Tone, String) {
     }
 }
 
+/// Gaps for reasons that differ in their pair or GPU alone, as one: the first reason, how many more, and the cases of all.
+pub(super) fn gap_groups(gaps: &[Gap]) -> Vec<Gap> {
+    let mut groups: Vec<(String, &str, usize, u32)> = Vec::new();
+    for gap in gaps {
+        let kind = without_numbers(&gap.reason);
+        match groups.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((.., more, cases)) => {
+                *more += 1;
+                *cases = cases.saturating_add(gap.cases);
+            }
+            None => groups.push((kind, &gap.reason, 0, gap.cases)),
+        }
+    }
+    let one = |(_, reason, more, cases): (String, &str, usize, u32)| Gap {
+        reason: match more {
+            0 => reason.to_string(),
+            more => format!("{reason}; and {more} more such"),
+        },
+        cases,
+    };
+    groups.into_iter().map(one).collect()
+}
+
+/// A reason without the numbers of pairs ("0->1") and of GPUs ("GPU3").
+fn without_numbers(reason: &str) -> String {
+    let is_pair = |word: &str| {
+        let ends = word.split_once("->");
+        ends.is_some_and(|(s, d)| s.parse::<u32>().is_ok() && d.parse::<u32>().is_ok())
+    };
+    let is_gpu = |word: &str| {
+        word.strip_prefix("GPU")
+            .is_some_and(|n| n.parse::<u32>().is_ok())
+    };
+    let words = reason.split(' ').map(|word| {
+        let bare = word.trim_end_matches([',', ';', ':', '.']);
+        match (is_pair(bare), is_gpu(bare)) {
+            (true, _) => "N->M",
+            (_, true) => "GPU",
+            _ => word,
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// What `--deep` is there to find: one attempt in so many.
 const RARE: f64 = 1.0 / 200.0;
 
@@ -667,6 +711,24 @@ pub(super) fn why(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_that_differ_in_their_pair_alone_are_one() {
+        let gap = |reason: &str| Gap {
+            reason: reason.to_string(),
+            cases: 3,
+        };
+        let gaps = [
+            gap("ce-pull failed on 0->1"),
+            gap("ce-pull failed on 0->2"),
+            gap("no atomics of GPU0 on memory of GPU1"),
+            gap("ce-pull failed on 1->0"),
+        ];
+        let groups = gap_groups(&gaps).into_iter().map(|g| (g.reason, g.cases));
+        let first = "ce-pull failed on 0->1; and 2 more such".to_string();
+        let second = "no atomics of GPU0 on memory of GPU1".to_string();
+        assert_eq!(groups.collect::<Vec<_>>(), [(first, 9), (second, 3)]);
+    }
 
     #[test]
     fn shares_keep_a_digit_that_is_not_zero() {

@@ -36,7 +36,7 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
                     m.leaf("strong", &[], &cut(&finding.title, 120));
                     m.text(&format!(": {}", finding.because));
                     if let Some(test) = &finding.next_test {
-                        m.text(" To tell: ");
+                        m.text("; to tell: ");
                         m.leaf("code", &[], test);
                     }
                 });

@@ -16,7 +16,7 @@ use crate::model::{
     report::Report,
 };
 use crate::stats::median;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Groups of curves at most; the report file has every all-reduce.
 const MOST_CHARTS: usize = 12;
@@ -340,6 +340,7 @@ fn figure(
                 let attributes = [
                     ("role", "img"),
                     ("aria-labelledby", labels.as_str()),
+                    ("style", "min-width:560px"),
                     ("width", w.as_str()),
                     ("height", h.as_str()),
                     ("viewBox", view.as_str()),
@@ -414,6 +415,7 @@ fn axes(scale: &Scale, m: &mut Markup) {
 }
 
 fn series(curves: &BTreeMap<(bool, &str), Curve<'_>>, scale: &Scale, m: &mut Markup) {
+    let sizes = sizes_of(curves);
     // Names at the right end, moved apart where curves end close together.
     let mut names: Vec<(f64, usize)> = curves
         .values()
@@ -434,13 +436,19 @@ fn series(curves: &BTreeMap<(bool, &str), Curve<'_>>, scale: &Scale, m: &mut Mar
             .iter()
             .map(|(bytes, (time, _))| (scale.at_x(*bytes as f64), scale.at_y(*time)))
             .collect();
-        let d: Vec<String> = points
-            .iter()
-            .enumerate()
-            .map(|(i, (x, y))| format!("{}{} {}", if i == 0 { "M" } else { "L" }, n(*x), n(*y)))
-            .collect();
+        // No line leads across a size that was not timed, or not right.
+        let mut d = String::new();
+        let mut joined = false;
+        for bytes in &sizes {
+            let point = curve.get(bytes);
+            if let Some((time, _)) = point {
+                let (x, y) = (scale.at_x(*bytes as f64), scale.at_y(*time));
+                let step = if joined { "L" } else { "M" };
+                d.push_str(&format!("{step}{} {}", n(x), n(y)));
+            }
+            joined = point.is_some();
+        }
         m.element("g", &[], |m| {
-            let d = d.join("");
             let dashes = if *nccl { "7 4" } else { "none" };
             m.void(
                 "path",
@@ -477,11 +485,13 @@ fn series(curves: &BTreeMap<(bool, &str), Curve<'_>>, scale: &Scale, m: &mut Mar
     }
 }
 
+fn sizes_of(curves: &BTreeMap<(bool, &str), Curve<'_>>) -> BTreeSet<u64> {
+    curves.values().flat_map(|c| c.keys().copied()).collect()
+}
+
 /// The curves as numbers.
 fn numbers(curves: &BTreeMap<(bool, &str), Curve<'_>>, m: &mut Markup) {
-    let mut sizes: Vec<u64> = curves.values().flat_map(|c| c.keys().copied()).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
+    let sizes = sizes_of(curves);
     let mut columns = vec!["bytes".to_string()];
     columns.extend(curves.keys().map(|(_, name)| cut(name, 32)));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();

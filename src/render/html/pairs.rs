@@ -36,6 +36,17 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
     legend(report, &climbs, pairs.len(), m);
 }
 
+/// GPUs beyond which a cell holds three letters instead of a word.
+const WORDS_FIT: usize = 10;
+
+/// A word as it stands in the matrix.
+fn shown<'a>(report: &Report, word: &'a str) -> &'a str {
+    match report.tested_gpus.len() > WORDS_FIT {
+        true => outcomes::code(word),
+        false => word,
+    }
+}
+
 fn cell(report: &Report, climbs: &Climbs<'_>, source: u32, destination: u32) -> Cell {
     let seen = OrderedPair::new(source, destination).and_then(|p| climbs.seen.get(&p));
     let arrow = format!("{source}->{destination}");
@@ -52,7 +63,7 @@ fn cell(report: &Report, climbs: &Climbs<'_>, source: u32, destination: u32) -> 
             let mechanism = super::super::page::cut(&record.case.mechanism, 24);
             Cell {
                 class: class(tone),
-                text: format!("{sign} {word}"),
+                text: format!("{sign} {}", shown(report, word)),
                 more: format!("{arrow}: {word} by {mechanism} at rung {rung}"),
             }
         }
@@ -79,7 +90,11 @@ fn legend(report: &Report, climbs: &Climbs<'_>, all: usize, m: &mut Markup) {
             ("doubt", "\u{25cb}")
         };
         let text = outcomes::stopped_text(word, records, all);
-        rows.push((tone, format!("{sign} {word}"), text));
+        let shown = match shown(report, word) {
+            whole if whole == *word => format!("{sign} {word}"),
+            code => format!("{sign} {code} = {word}"),
+        };
+        rows.push((tone, shown, text));
     }
     for (height, number) in climbs.reached.iter().rev() {
         let height: Height = *height;

@@ -15,11 +15,11 @@ use crate::model::{
     finding::{Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
     report::Report,
-    snapshot::Snapshot,
+    snapshot::{BridgePort, Snapshot},
 };
 use std::collections::BTreeMap;
 
-const GPU_WIDTH: f64 = 70.0;
+const GPU_WIDTH: f64 = 78.0;
 const NIC_WIDTH: f64 = 52.0;
 const CARD_HEIGHT: f64 = 50.0;
 const GAP: f64 = 6.0;
@@ -45,11 +45,11 @@ struct Block {
 
 impl Block {
     /// From the tree: bridges that lead to one thing only are no fork and get no box.
-    fn of(node: &Node, nics: bool) -> Option<Block> {
+    fn of(node: &Node, snapshot: &Snapshot, nics: bool) -> Option<Block> {
         let mut children: Vec<Block> = node
             .children
             .iter()
-            .filter_map(|c| Block::of(c, nics))
+            .filter_map(|c| Block::of(c, snapshot, nics))
             .collect();
         let card = matches!(node.kind, Kind::Gpu(_) | Kind::Nic(_));
         if matches!(node.kind, Kind::Nic(_)) && !nics || !card && children.is_empty() {
@@ -62,7 +62,20 @@ impl Block {
         }
         let first = node.text.split([':', ',']).next().unwrap_or_default();
         let (label, short) = match node.kind {
-            Kind::Bridge(_) => (node.text.clone(), "switch".to_string()),
+            Kind::Bridge(address) => {
+                let bridge = snapshot.bridge(address);
+                let name = match bridge.map(|b| b.port) {
+                    Some(BridgePort::Root) => "root port",
+                    Some(BridgePort::SwitchUpstream | BridgePort::SwitchDownstream) => "switch",
+                    Some(BridgePort::Unknown) | None => "bridge",
+                };
+                let chip = bridge.and_then(|b| b.chip.as_deref());
+                let label = chip.map_or_else(
+                    || format!("{name} {address}"),
+                    |chip| format!("{name}: {}", cut(chip, 32)),
+                );
+                (label, name.to_string())
+            }
             Kind::HostBridge => {
                 let short = node.text.replace("host bridge", "root");
                 (node.text.clone(), short)
@@ -178,7 +191,7 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
     let blocks: Vec<Block> = root
         .children
         .iter()
-        .filter_map(|c| Block::of(c, nics))
+        .filter_map(|c| Block::of(c, snapshot, nics))
         .collect();
     let depth = blocks.iter().map(Block::depth).max().unwrap_or(0);
     let cards = 26.0 + LABEL * depth as f64;
@@ -217,9 +230,12 @@ pub(super) fn write(report: &Report, m: &mut Markup) {
         m.element("div", &[("class", "scroll"), ("tabindex", "0"), ("role", "group"), ("aria-label", "Picture of the host")], |m| {
             let (w, h) = (n(width), n(height));
             let view = format!("0 0 {w} {h}");
+            // Shrinks with the page, but never until its text is too small to be read.
+            let least = format!("min-width:{:.0}px", width * 0.72);
             let attributes = [
                 ("role", "img"),
                 ("aria-labelledby", "picture-title picture-desc"),
+                ("style", least.as_str()),
                 ("width", w.as_str()),
                 ("height", h.as_str()),
                 ("viewBox", view.as_str()),
@@ -472,7 +488,7 @@ fn nvlinks(snapshot: &Snapshot, layout: &Layout, m: &mut Markup) -> Option<f64> 
             };
             let (a, b) = (a.min(*b), a.max(*b));
             let reach = distance(&slots, *one, *other);
-            let depth = 14.0 + 8.0 * reach;
+            let depth = 16.0 + 10.0 * reach;
             deepest = deepest.max(depth);
             let radius = (b - a) / 2.0;
             m.element("g", &[], |m| {
@@ -585,7 +601,7 @@ fn arcs(
         if a.1 > b.1 {
             std::mem::swap(&mut a, &mut b);
         }
-        let depth = 18.0 + 9.0 * distance(&slots, *one, *other);
+        let depth = 20.0 + 14.0 * distance(&slots, *one, *other);
         deepest = deepest.max(depth);
         let wrong = pairs.iter().any(|(_, _, wrong)| *wrong);
         let told: Vec<String> = pairs

@@ -79,11 +79,11 @@ fn gaps(report: &Report, m: &mut Markup) {
         ("not run", "doubt", &coverage.not_run),
         ("not applicable", "none", &coverage.not_applicable),
     ] {
-        for gap in gaps {
+        for gap in terminal::gap_groups(gaps) {
             rows.push(vec![
                 ("", word.to_string()),
                 ("number", gap.cases.to_string()),
-                (tone, gap.reason.clone()),
+                (tone, gap.reason),
             ]);
         }
     }
