@@ -9,7 +9,7 @@
 #
 #   cargo build && contrib/try-slurm.sh
 #
-# Tried with Slurm 22.05.8 on Debian 12, in a container without systemd and without a writable cgroup.
+# Tried with Slurm 22.05.8 on Debian 12, in a container without systemd, with a stand-in for simhost and peerproof.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

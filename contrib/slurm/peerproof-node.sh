@@ -16,9 +16,10 @@
 #
 # Settings: /etc/peerproof/gate.conf, lines as PEERPROOF_EXIT_ON=warn (see contrib/peerproof-gate for all of them).
 #
-# Tried: Slurm 22.05.8 (Debian 12), one host that is controller and node, simulated GPUs: a healthy host runs the job, a
-# broken one is drained with the line and the job goes back to the queue; as Prolog and as HealthCheckProgram
-# (contrib/try-slurm.sh repeats it). Not tried: real GPUs, several nodes, newer Slurm, power saving, PrologFlags=Serial.
+# Tried: Slurm 22.05.8 (Debian 12), one host that is controller and node, with a stand-in that answers like peerproof: a
+# healthy node runs the job, a broken one is drained with the line and the job goes back to the queue; as Prolog and as
+# HealthCheckProgram. Not yet tried: with peerproof on simulated hosts (contrib/try-slurm.sh), real GPUs, several nodes, newer
+# Slurm.
 set -u
 conf=${PEERPROOF_CONF:-/etc/peerproof/gate.conf}
 if [ -r "$conf" ]; then

@@ -9,9 +9,11 @@ mod exit;
 mod explain;
 mod file;
 mod gate;
+mod generate;
 mod host;
 mod list;
 mod map;
+mod nccl;
 mod qualify;
 mod recommend;
 mod render;
@@ -87,6 +89,8 @@ enum Command {
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
     Demo(demo::Options),
+    /// Write man pages or shell completions into a folder.
+    Generate(generate::Options),
     /// Print the JSON Schema of the report.
     #[command(hide = true)]
     Schema,
@@ -99,6 +103,12 @@ enum Command {
         /// Number of the inherited line over which descriptors pass.
         line: i32,
     },
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::nccl::NCCL)]
+    NcclWorker,
+    /// NCCL's all-reduce alone, as JSON rows.
+    #[command(hide = true)]
+    NcclBench(nccl::Options),
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
@@ -115,11 +125,12 @@ pub fn main() -> ExitCode {
     process::default_sigpipe();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
             let asked = !error.use_stderr();
             if !asked {
                 gate::listen_for_prolog();
             }
+            hide_hidden(&mut error);
             // Nothing to do about a closed standard error.
             let _ = error.print();
             return if asked {
@@ -140,6 +151,33 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Takes hidden options out of what an error suggests: they are not for people.
+fn hide_hidden(error: &mut clap::Error) {
+    use clap::{
+        CommandFactory,
+        error::{ContextKind, ContextValue},
+    };
+    let command = Arguments::command();
+    let hidden: Vec<String> = command
+        .get_arguments()
+        .filter(|a| a.is_hide_set())
+        .filter_map(|a| Some(format!("--{}", a.get_long()?)))
+        .collect();
+    let names = |text: &str| {
+        hidden
+            .iter()
+            .any(|h| text.split('=').next() == Some(h.as_str()))
+    };
+    let suggested = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(text)) => names(text),
+        Some(ContextValue::Strings(texts)) => texts.iter().any(|t| names(t)),
+        _ => false,
+    };
+    if suggested {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
 fn run(arguments: Arguments) -> u8 {
     let surroundings = Surroundings {
         roots: collect::live::Roots {
@@ -156,9 +194,10 @@ fn run(arguments: Arguments) -> u8 {
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Render(options) => render::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
-        Command::Explain(options) => explain::run(&options),
+        Command::Explain(options) => explain::run(&surroundings, &options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
+        Command::Generate(options) => generate::run(&options),
         Command::Schema => console::print(|out| {
             serde_json::to_writer_pretty(&mut *out, &crate::render::json::schema())?;
             writeln!(out)
@@ -172,6 +211,11 @@ fn run(arguments: Arguments) -> u8 {
             std::io::stdin().lock(),
             std::io::stdout(),
         )),
+        Command::NcclWorker => protocol(probe::nccl::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::NcclBench(options) => nccl::run(&surroundings, &options),
         Command::Collector => protocol(collect::session::serve(
             std::io::stdin().lock(),
             std::io::stdout(),

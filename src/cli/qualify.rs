@@ -100,6 +100,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         super::verdict::make_way(file)?;
     }
     let mut plan = plan::build(&snapshot, &selection);
+    nothing_of_it(&plan, &selection)?;
     let spending = spending(&plan);
     announce(&plan, &spending);
     left_out.append(&mut plan.left_out);
@@ -217,6 +218,32 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
     ))
 }
 
+/// Refuses mechanisms of which nothing can be tried on what was chosen: GPUs alone would pass in their place.
+fn nothing_of_it(plan: &plan::Plan, selection: &plan::Selection) -> Result<(), Stop> {
+    let Some(asked) = &selection.mechanisms else {
+        return Ok(());
+    };
+    let planned = |id: &String| plan.cases().any(|case| case.mechanism == *id);
+    if asked.iter().any(planned) {
+        return Ok(());
+    }
+    let gpus: Vec<String> = plan.gpus.iter().map(|g| format!("GPU{g}")).collect();
+    Err(Stop::usage(format!(
+        "--mechanism {}: nothing of it can be tried: {}",
+        asked.join(","),
+        match gpus.as_slice() {
+            [] => "no GPU is left to test".to_string(),
+            [one] => format!("it moves data between two GPUs, and only {one} was chosen"),
+            many if selection.pairs.is_some() =>
+                format!("no such case on the pairs chosen among {}", many.join(", ")),
+            many => format!(
+                "it is for a host with one GPU, and {} were chosen",
+                many.join(", ")
+            ),
+        }
+    )))
+}
+
 /// A time as people write it: a number and s, m or h.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time: a number and s, m or h, as in 90s, 10m, 2h");
@@ -251,8 +278,8 @@ fn spending(plan: &plan::Plan) -> Spending {
 fn announce(plan: &plan::Plan, spending: &Spending) {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     console::note(&format!(
-        "{} budget: {} cases on {} {}, up to {} MiB on each, {} MiB of pinned host memory, about {:.0} s without trouble, \
-         at most {:.0} s",
+        "{} budget: {} cases on {} {}, up to {} MiB on each, {} MiB of pinned host memory, about {:.0} s without trouble; \
+         no case begins after {:.0} s, and one that hangs then may take {:.0} s more",
         spending.name,
         plan.cases().count(),
         plan.gpus.len(),
@@ -260,7 +287,8 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
         mib(spending.device_bytes),
         mib(spending.host_bytes),
         spending.expected_s.ceil(),
-        spending.limit_s
+        spending.limit_s,
+        plan.longest_hang().as_secs_f64().ceil()
     ));
 }
 
@@ -562,5 +590,78 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
                 .map_or(String::new(), |why| format!("; journal: {why}"));
             Saved::Failed(format!("{}: {error}{also}", path.display()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        diagnose::sample::{Host, pair},
+        model::case::{Outcome, Subject, WrongKind},
+    };
+
+    fn report(host: &Host) -> Report {
+        let mut report = of_journal(json::Journal {
+            head: json::JournalHead {
+                schema_version: SCHEMA_VERSION,
+                tool_version: String::new(),
+                kernels_sha256: String::new(),
+                authenticity: Authenticity::Simulated,
+                started_at: "2026-01-02T03:04:05Z".to_string(),
+                arguments: Vec::new(),
+                snapshot: host.snapshot.clone(),
+                tested_gpus: (0..host.count()).collect(),
+            },
+            records: host.records.clone(),
+            torn: false,
+        });
+        report.interrupted = false;
+        report
+    }
+
+    /// Subjects of the cases that are put in a second run, if there is one.
+    fn put(host: &Host) -> Option<Vec<Subject>> {
+        let plan = plan::build(
+            &host.snapshot,
+            &plan::Selection {
+                gpus: (0..host.count()).collect(),
+                budget: plan::Budget::Quick,
+                ..plan::Selection::default()
+            },
+        );
+        let mut subjects = None;
+        ask_further(&mut report(host), &plan, &[], |further, _| {
+            subjects = Some(further.cases().map(|case| case.subject).collect());
+            supervisor::Results::default()
+        });
+        subjects
+    }
+
+    /// Both pairs are open questions; on the GPUs of one something hung, and a second run does not know that.
+    #[test]
+    fn questions_leave_gpus_alone_on_which_something_hung() {
+        let mut host = Host::root_complex(4);
+        host.set_wrong(pair(0, 1), "sm-store", WrongKind::Zeroed);
+        host.set_wrong(pair(2, 3), "sm-store", WrongKind::Zeroed);
+        let both = put(&host).unwrap();
+        assert!(both.iter().any(|s| s.touches(GpuIndex(0))), "{both:?}");
+        host.set(pair(1, 0), "ce-pull", Outcome::TimedOut { after_ms: 1 });
+        let asked = put(&host).unwrap();
+        assert!(!asked.is_empty());
+        for subject in asked {
+            assert!(
+                !subject.touches(GpuIndex(0)) && !subject.touches(GpuIndex(1)),
+                "{subject}"
+            );
+        }
+        host.set(
+            pair(3, 2),
+            "ce-pull",
+            Outcome::Died {
+                how: "exit status 70".to_string(),
+            },
+        );
+        assert_eq!(put(&host), None, "nothing is left to ask");
     }
 }

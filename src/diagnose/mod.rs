@@ -6,6 +6,7 @@ mod consumers;
 mod coverage;
 mod evidence;
 mod ladder;
+pub mod reductions;
 #[cfg(test)]
 pub(crate) mod sample;
 mod ticket;

@@ -212,6 +212,12 @@ fn failed(
     if !vetoed.is_empty() {
         cause.push_str(&format!(". Vetoed: {}", vetoed.join(", ")));
     }
+    if let Some(pair) = pair.filter(|p| e.has_nvlink(*p) && worst.case.rung >= Rung::Copied) {
+        cause.push_str(&format!(
+            ". Keep traffic off this pair until it passes: leave GPU{} or GPU{} out (CUDA_VISIBLE_DEVICES), or NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce",
+            pair.source, pair.destination
+        ));
+    }
     let again = || {
         let mechanisms = ["bounce", "staged", worst.case.mechanism.as_str()];
         // Load is made by many pairs: one pair alone would not show it again.

@@ -8,6 +8,7 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
+pub mod graph;
 pub mod vmm;
 
 use cudarc::driver::sys::{
@@ -121,11 +122,20 @@ handle! {
     FunctionHandle(CUfunction);
     /// A pool of stream-ordered memory.
     PoolHandle(sys::CUmemoryPool);
+    /// What a capture came to.
+    GraphHandle(sys::CUgraph);
+    /// A graph ready to launch.
+    ExecutableHandle(sys::CUgraphExec);
 }
 
 impl StreamHandle {
     /// The default stream of whatever context is current.
     pub const DEFAULT: StreamHandle = StreamHandle(std::ptr::null_mut());
+
+    /// As another library of NVIDIA's takes it.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.
@@ -324,6 +334,12 @@ driver_table! {
         fn cuMemSetAccess(CUdeviceptr, usize, *const vmm::Access, usize);
         fn cuMemExportToShareableHandle(*mut c_void, u64, c_uint, c_ulonglong);
         fn cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_uint);
+        fn cuStreamBeginCapture_v2(CUstream, c_uint);
+        fn cuStreamEndCapture(CUstream, *mut sys::CUgraph);
+        fn cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
+        fn cuGraphLaunch(sys::CUgraphExec, CUstream);
+        fn cuGraphExecDestroy(sys::CUgraphExec);
+        fn cuGraphDestroy(sys::CUgraph);
     }
 }
 

@@ -10,6 +10,7 @@ mod folder;
 pub mod integrity;
 pub mod loaded;
 pub mod mechanism;
+pub mod nccl;
 pub mod plan;
 pub mod pool;
 pub mod rank;

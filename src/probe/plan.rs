@@ -121,6 +121,20 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// How much longer than the budget's limit a run may take on real hardware, when what was begun before it hangs: the
+    /// longest request, the end of its workers, and the looks for GPUs that stay busy.
+    pub fn longest_hang(&self) -> std::time::Duration {
+        const AFTERWARDS: std::time::Duration = std::time::Duration::from_secs(10);
+        let together = std::iter::once(self.alone.as_slice());
+        let rounds = self.phases.iter().flat_map(|p| &p.rounds);
+        together
+            .chain(rounds.map(|r| r.cases.as_slice()))
+            .map(|cases| super::pool::limit(cases, 1))
+            .max()
+            .unwrap_or_default()
+            + AFTERWARDS
+    }
+
     /// Further cases on the same GPUs and in buffers of the same size, put after this plan; `None` when none of them can be
     /// put. Only copies, loads and stores, which end by themselves.
     pub fn further(&self, questions: &[Question]) -> Option<Plan> {

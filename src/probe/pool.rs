@@ -34,7 +34,7 @@ pub const WORKER: &str = "worker";
 pub const RANK: &str = "rank";
 
 /// Variables fixed for workers: name, value (`None` = unset).
-fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
+pub(super) fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
     let set = |name: &str, value: &str| (name.to_string(), Some(value.to_string()));
     let unset = |name: &str| (name.to_string(), None);
     vec![
@@ -274,25 +274,28 @@ impl<'a> Pool<'a> {
         (open, gpus)
     }
 
-    /// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and
-    /// time for its arithmetic are enough; this limit is for a worker that is stuck inside the driver.
+    /// Wall limit of a request.
     pub(super) fn limit(&self, cases: &[Case]) -> Duration {
-        let step = |case: &Case| transfer::limit(case.bytes, self.factor);
-        let longest = cases.iter().map(step).max().unwrap_or_default();
-        // What the cases take on a slow link, attempt by attempt: single-GPU cases run one after the other.
-        let work: f64 = cases
-            .iter()
-            .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
-            .sum();
-        let waiting = cases.iter().filter(|case| case.rung == Rung::Resident);
-        let waiting = waiting
-            .map(|case| resident::whole(case) * self.factor)
-            .max();
-        longest * 3
-            + waiting.unwrap_or_default()
-            + Duration::from_secs_f64(work * f64::from(self.factor))
-            + Duration::from_secs(5) * self.factor
+        limit(cases, self.factor)
     }
+}
+
+/// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and time for
+/// its arithmetic are enough; this limit is for a worker that is stuck inside the driver.
+pub(super) fn limit(cases: &[Case], factor: u32) -> Duration {
+    let step = |case: &Case| transfer::limit(case.bytes, factor);
+    let longest = cases.iter().map(step).max().unwrap_or_default();
+    // What the cases take on a slow link, attempt by attempt: single-GPU cases run one after the other.
+    let work: f64 = cases
+        .iter()
+        .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
+        .sum();
+    let waiting = cases.iter().filter(|case| case.rung == Rung::Resident);
+    let waiting = waiting.map(|case| resident::whole(case) * factor).max();
+    longest * 3
+        + waiting.unwrap_or_default()
+        + Duration::from_secs_f64(work * f64::from(factor))
+        + Duration::from_secs(5) * factor
 }
 
 /// How cases are put.

@@ -1,7 +1,7 @@
 //! Reads profiles: those embedded in the binary, and a folder that overrides them.
 
 use super::{
-    ConsumerProfile, EngineProfile, ModelProfile, check,
+    ConsumerProfile, EngineProfile, ModelProfile, Names, check,
     consumer::{self, ConsumerFile},
     inherit,
 };
@@ -23,6 +23,8 @@ pub struct Profiles {
     pub models: Vec<ModelProfile>,
     /// Consumers of peer transfers.
     pub consumers: Vec<ConsumerProfile>,
+    /// Flags and variables that programs take.
+    pub names: Vec<Names>,
     /// Engines as their files state them, with the files.
     stated: Vec<(String, EngineProfile)>,
 }
@@ -80,7 +82,7 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `consumers.toml`) taking the
+    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `names/*.toml`, `consumers.toml`) taking the
     /// place of embedded ones with the same id.
     ///
     /// # Errors
@@ -88,7 +90,7 @@ impl Profiles {
     pub fn with_folder(folder: &Path) -> Result<Self, ProfileError> {
         let mut profiles = Self::embedded()?;
         let mut files = Vec::new();
-        for kind in ["engines", "models"] {
+        for kind in ["engines", "models", "names"] {
             let below = folder.join(kind);
             if !below.is_dir() {
                 continue;
@@ -106,7 +108,7 @@ impl Profiles {
         if files.is_empty() {
             return Err(ProfileError::Invalid {
                 file: folder.display().to_string(),
-                message: "holds no engines/*.toml, no models/*.toml and no consumers.toml"
+                message: "holds no engines/*.toml, no models/*.toml, no names/*.toml and no consumers.toml"
                     .to_string(),
             });
         }
@@ -199,11 +201,16 @@ impl Profiles {
                     }
                 }
             }
+            "names" => {
+                let loaded: Names = parse(file, text)?;
+                self.names.retain(|old| old.of != loaded.of);
+                self.names.push(loaded);
+            }
             other => {
                 return Err(ProfileError::Invalid {
                     file: file.to_string(),
                     message: format!(
-                        "'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"
+                        "'{other}' is no kind of profile (allowed: engines, models, names, consumers.toml)"
                     ),
                 });
             }

@@ -13,6 +13,7 @@ mod engine;
 mod inherit;
 mod load;
 mod model;
+mod names;
 mod trap;
 
 pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
@@ -24,4 +25,5 @@ pub use engine::{
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
-pub use trap::{Clause, Launch, Named, Trap};
+pub use names::{Names, edits, nearest};
+pub use trap::{Clause, Launch, Named, Times, Trap};

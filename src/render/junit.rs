@@ -357,8 +357,8 @@ fn mechanisms(report: &Report) -> Vec<Suite> {
     let alone: Vec<Subject> = alone.collect();
     for ((rung, _), subjects) in &mut rows {
         let expected = if *rung == Rung::Alone { &alone } else { &pairs };
-        // Load is put on chosen flows: a pair without a row was not meant to have one.
-        if *rung != Rung::Loaded {
+        // Load is put on chosen flows, and an all-reduce on a group: a pair without a row was not meant to have one.
+        if *rung < Rung::Reduced {
             for subject in expected {
                 subjects.entry(*subject).or_default();
             }
@@ -527,11 +527,12 @@ fn reduction_case(reduction: &Reduction) -> TestCase {
     };
     TestCase {
         name: format!(
-            "GPUs {}: {} bytes of {}, {}{}",
+            "GPUs {}: {} bytes of {}, {}, {}{}",
             gpus.join(","),
             reduction.bytes,
             reduction.dtype,
             reduction.launch.name(),
+            reduction.arrangement.words(),
             if reduction.in_place { ", in place" } else { "" }
         ),
         state,

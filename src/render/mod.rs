@@ -28,4 +28,4 @@ pub mod terminal;
 mod tree;
 pub mod verdict_file;
 
-pub use page::{Options, clean};
+pub use page::{Options, clean, reflowed};

@@ -21,6 +21,6 @@ mod topo_table;
 mod topo_text;
 mod xml;
 
-pub use detect::{MAX_INPUT_BYTES, read};
+pub use detect::{MAX_INPUT_BYTES, is_own_text, read};
 pub use error::ImportError;
 pub use paste::{Pasted, read_all};
