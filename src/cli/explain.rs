@@ -24,6 +24,10 @@ const TERMS: &str = include_str!("../../docs/terms.md");
 const ALL_TERMS: &str = "terms";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof explain iommu-translation\n  \
+                  peerproof explain iommu-translation --from report.json   what this report's evidence says of it\n  \
+                  peerproof explain rung 5")]
 pub(super) struct Options {
     /// A cause or a finding's id (`peerproof list` has them), or a term: PIX, busbw, mirror, rung 5. 'terms' lists the terms.
     #[arg(value_name = "WORD", required_unless_present = "from")]

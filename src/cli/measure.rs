@@ -70,7 +70,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         None => Profiles::embedded().map_err(|e| Stop::failed(&e.to_string()))?,
     };
     if let Some(report) = &options.report {
-        qualify::check_file("--report", report)?;
+        qualify::check_report_file("--report", report)?;
     }
     let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
@@ -123,7 +123,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     report.took_ms = started.elapsed().as_secs_f64() * 1e3;
     session.leave();
     if let Some(path) = &options.report
-        && let Err(error) = qualify::write_in_place(&report, path)
+        && let Err(error) = super::file::replace(path, |out| json::write(&report, out))
     {
         console::complain(&format!("no report file: {}: {error}", path.display()));
     }

@@ -122,7 +122,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let algorithms = algorithms(options)?;
     // Before minutes of work, not after.
     if let Some(report) = &options.report {
-        super::qualify::check_file("--report", report)?;
+        super::qualify::check_report_file("--report", report)?;
     }
     let (session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
@@ -193,7 +193,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     };
     report.snapshot.authenticity = report.authenticity;
     if let Some(file) = &options.report {
-        super::qualify::write_in_place(&report, file)
+        super::file::replace(file, |out| json::write(&report, out))
             .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
     }
     if options.json {
