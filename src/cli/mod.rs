@@ -95,7 +95,7 @@ enum Command {
     #[command(after_help = "Example:\n  \
                       peerproof list | grep ipc")]
     List,
-    /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
+    /// Run a command on a simulated host, for people without the hardware; everything says SIMULATED.
     Demo(demo::Options),
     /// Write man pages or shell completions into a folder.
     Generate(generate::Options),

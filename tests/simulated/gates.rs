@@ -79,15 +79,7 @@ fn a_gpu_in_use_is_not_fit_for_a_job() {
     let host = Host::new("opaque-vm").set("gpus.1.foreign_processes=[4194000]");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("verdict.json").display().to_string();
-    let prolog = [
-        "qualify",
-        "--prolog",
-        LONG,
-        "--mechanism",
-        "ce-push",
-        "--verdict-file",
-        &file,
-    ];
+    let prolog = ["qualify", "--prolog", LONG, "--verdict-file", &file];
     let run = host.run(&prolog);
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     assert!(
