@@ -25,7 +25,7 @@ use std::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 pass, 1 warn, 2 fail, 3 inconclusive or nothing tested, 64 usage, 70 peerproof itself failed; with\n\
+    after_help = "Exit codes: 0 pass, 1 warn, 2 fail, 3 inconclusive or nothing tested, 64 usage, 70 peerproof itself failed; with \
                   --prolog 0 or 1 (docs/gates.md).\n\n\
                   Examples:\n  \
                   peerproof qualify                                     every free GPU, report file in this folder\n  \

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What follows from the rows of a report (causes, consumers, verdict) is worked out anew by this version; the rows stay\n\
+    after_help = "What follows from the rows of a report (causes, consumers, verdict) is worked out anew by this version; the rows stay \
                   as they are. The exit code is 0 when the form was written, whatever the verdict is.\n\n\
                   Examples:\n  \
                   peerproof render report.json --out report.html\n  \
