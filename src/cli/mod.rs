@@ -2,9 +2,11 @@
 //! environment of the operator.
 
 mod bench;
+mod bundle;
 mod console;
 mod demo;
 mod diagnose;
+mod diff;
 mod exit;
 mod explain;
 mod host;
@@ -34,6 +36,7 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
+                  peerproof diff good.json bad.json     what differs between two hosts, or two days\n  \
                   peerproof demo                        a simulated host, no GPU needed"
 )]
 struct Arguments {
@@ -68,6 +71,10 @@ enum Command {
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
+    /// Say what differs between two reports: sister hosts, before and after a change, two days.
+    Diff(diff::Options),
+    /// Pack a report and the files behind it into one archive for support, with names and addresses replaced.
+    Bundle(bundle::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
@@ -140,6 +147,8 @@ fn run(arguments: Arguments) -> u8 {
         Command::Bench(options) => bench::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
+        Command::Diff(options) => diff::run(&surroundings, &options),
+        Command::Bundle(options) => bundle::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&options),
         Command::List => list::run(),

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod check;
 pub mod diagnose;
+pub mod diff;
 mod evidence;
 pub mod json;
 pub mod launch;

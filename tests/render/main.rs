@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod compare;
 mod hosts;
 mod ladder;
 mod saved;

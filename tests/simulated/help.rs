@@ -12,6 +12,8 @@ fn help_of_every_command() {
         ("selftest", &["selftest", "--help"]),
         ("bench", &["bench", "--help"]),
         ("recommend", &["recommend", "--help"]),
+        ("diff", &["diff", "--help"]),
+        ("bundle", &["bundle", "--help"]),
         ("verdict", &["verdict", "--help"]),
         ("explain", &["explain", "--help"]),
         ("list", &["list", "--help"]),

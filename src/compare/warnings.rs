@@ -1,0 +1,85 @@
+//! What must be known before a difference is believed: the two did not look at the same, or not in the same way.
+
+use crate::model::{
+    comparison::{MatchedBy, Matching},
+    report::Report,
+    snapshot::Authenticity,
+};
+use std::collections::BTreeSet;
+
+fn word(authenticity: Authenticity) -> &'static str {
+    match authenticity {
+        Authenticity::Hardware => "of hardware",
+        Authenticity::Simulated => "SIMULATED",
+        Authenticity::FaultInjected => "FAULT-INJECTED",
+    }
+}
+
+pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if a.authenticity != b.authenticity {
+        warnings.push(format!(
+            "A is {}, B is {}: a difference between them says nothing of a host",
+            word(a.authenticity),
+            word(b.authenticity)
+        ));
+    }
+    for (side, report) in [("A", a), ("B", b)] {
+        if report.interrupted {
+            warnings.push(format!(
+                "{side} was cut short: it holds {} of what was planned",
+                match report.coverage.planned {
+                    0 => "a part".to_string(),
+                    planned => format!("{} of {planned} cases", report.coverage.ran),
+                }
+            ));
+        }
+        if report.records.is_empty() {
+            warnings.push(format!("nothing was tested in {side}"));
+        }
+    }
+    let budget = |report: &Report| report.coverage.budget.as_ref().map(|b| b.name.clone());
+    if let (Some(one), Some(other)) = (budget(a), budget(b))
+        && one != other
+    {
+        warnings.push(format!(
+            "other coverage: A ran the {one} budget ({} cases), B the {other} one ({}); what one of them did not try is not compared",
+            a.coverage.ran, b.coverage.ran
+        ));
+    }
+    let mechanisms = |report: &Report| -> BTreeSet<String> {
+        let ran = report.records.iter().filter(|r| r.outcome.ran());
+        ran.map(|r| r.case.mechanism.clone()).collect()
+    };
+    let (one, other) = (mechanisms(a), mechanisms(b));
+    if !one.is_empty() && !other.is_empty() {
+        for (side, mine, theirs) in [("A", &one, &other), ("B", &other, &one)] {
+            let only: Vec<&str> = mine.difference(theirs).map(String::as_str).collect();
+            if !only.is_empty() {
+                warnings.push(format!(
+                    "other coverage: only {side} ran {}",
+                    only.join(", ")
+                ));
+            }
+        }
+    }
+    if a.tested_gpus.len() != b.tested_gpus.len() && !a.records.is_empty() && !b.records.is_empty()
+    {
+        warnings.push(format!(
+            "other coverage: {} GPUs were tested in A, {} in B",
+            a.tested_gpus.len(),
+            b.tested_gpus.len()
+        ));
+    }
+    let guessed = matching
+        .pairs
+        .iter()
+        .filter(|m| m.by == MatchedBy::Position)
+        .count();
+    if guessed > 0 {
+        warnings.push(format!(
+            "{guessed} GPUs were matched by position only: their PCI addresses differ or are not known"
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,328 @@
+//! A comparison for people: on a terminal, and as Markdown for a ticket. Configuration first, then what was found, then
+//! numbers; what is the same is one line.
+
+use super::page::{Options, Page, Tone, banner, clean, count};
+use crate::model::{
+    comparison::{
+        Comparison, Difference, MatchedBy, NotCompared, NumberDifference, NumberPair, Relation,
+        Side,
+    },
+    snapshot::Authenticity,
+};
+use std::io::{self, Write};
+
+/// Subjects named in a line before the rest is counted.
+const NAMED: usize = 10;
+/// Numbers shown of a kind; all of them are in the JSON.
+const NUMBERS: usize = 3;
+
+/// Writes a comparison for a terminal.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(comparison: &Comparison, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(out, options);
+    for authenticity in marks(comparison) {
+        if let Some((word, rest)) = banner(authenticity) {
+            page.labelled(Tone::Bad, &format!("{word}: "), Tone::Plain, rest)?;
+        }
+    }
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        page.labelled(
+            Tone::Strong,
+            &format!("{letter}  "),
+            Tone::Plain,
+            &side_words(side),
+        )?;
+    }
+    page.text(0, Tone::Plain, &relation_words(comparison))?;
+    page.text(0, Tone::Plain, &matching_words(comparison))?;
+    for warning in &comparison.warnings {
+        page.labelled(Tone::Doubt, "beware  ", Tone::Plain, warning)?;
+    }
+    for (title, list) in [
+        ("Configuration", &comparison.configuration),
+        ("Verdicts", &comparison.verdicts),
+    ] {
+        if list.is_empty() {
+            continue;
+        }
+        page.heading(&format!("{title} (A => B)"))?;
+        for difference in list {
+            page.hanging(2, Tone::Plain, &difference_words(difference))?;
+        }
+    }
+    if !comparison.numbers.is_empty() {
+        page.heading("Numbers (A => B)")?;
+        for group in &comparison.numbers {
+            page.hanging(2, Tone::Plain, &number_words(group))?;
+            for pair in group.differing.iter().take(NUMBERS) {
+                page.hanging(6, Tone::Plain, &pair_words(group, pair))?;
+            }
+        }
+        page.text(
+            2,
+            Tone::Faint,
+            &format!("Rule: {}.", comparison.numbers_rule),
+        )?;
+    }
+    if !comparison.not_compared.is_empty() {
+        page.heading("Not compared")?;
+        for left in &comparison.not_compared {
+            page.hanging(2, Tone::Plain, &left_words(left))?;
+        }
+    }
+    page.blank()?;
+    page.text(0, Tone::Strong, &end_words(comparison))
+}
+
+/// Writes a comparison as Markdown.
+///
+/// # Errors
+/// Those of the writer.
+pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    for authenticity in marks(comparison) {
+        if let Some((word, rest)) = banner(authenticity) {
+            writeln!(out, "> **{word}**: {rest}\n")?;
+        }
+    }
+    writeln!(out, "**{}**\n", plain(&end_words(comparison)))?;
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        writeln!(out, "- **{letter}**: {}", plain(&side_words(side)))?;
+    }
+    writeln!(out, "- {}", plain(&relation_words(comparison)))?;
+    writeln!(out, "- {}", plain(&matching_words(comparison)))?;
+    for warning in &comparison.warnings {
+        writeln!(out, "- **Beware**: {}", plain(warning))?;
+    }
+    for (title, list) in [
+        ("Configuration", &comparison.configuration),
+        ("Verdicts", &comparison.verdicts),
+    ] {
+        if list.is_empty() {
+            continue;
+        }
+        writeln!(
+            out,
+            "\n### {title}\n\n| what | of | A | B |\n|---|---|---|---|"
+        )?;
+        for difference in list {
+            let value = |value: &Option<String>| plain(value.as_deref().unwrap_or("none"));
+            writeln!(
+                out,
+                "| {} | {} | {} | {} |",
+                plain(&difference.what),
+                plain(&subjects(&difference.of)),
+                value(&difference.a),
+                value(&difference.b)
+            )?;
+        }
+    }
+    if !comparison.numbers.is_empty() {
+        writeln!(
+            out,
+            "\n### Numbers\n\n| what | of | A | B | B/A |\n|---|---|---|---|---|"
+        )?;
+        for group in &comparison.numbers {
+            for pair in group.differing.iter().take(NUMBERS) {
+                writeln!(
+                    out,
+                    "| {} | {} | {} {unit} | {} {unit} | {:.2} |",
+                    plain(&group.what),
+                    plain(&pair.of),
+                    digits(pair.a.median),
+                    digits(pair.b.median),
+                    pair.ratio,
+                    unit = group.unit.name()
+                )?;
+            }
+            let rest = group.differing.len().saturating_sub(NUMBERS);
+            if rest > 0 {
+                writeln!(
+                    out,
+                    "| {} | and {rest} more of {} | | | |",
+                    plain(&group.what),
+                    group.compared
+                )?;
+            }
+        }
+        writeln!(out, "\nRule: {}.", plain(&comparison.numbers_rule))?;
+    }
+    if !comparison.not_compared.is_empty() {
+        writeln!(out, "\n### Not compared\n")?;
+        for left in &comparison.not_compared {
+            writeln!(out, "- {}", plain(&left_words(left)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Text of other people's hosts must not become markup: what Markdown or HTML would read is escaped.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for character in clean(text).chars() {
+        match character {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '`' | '*' | '_' | '[' | ']' | '\\' | '#' | '~' | '!' => {
+                out.push('\\');
+                out.push(character);
+            }
+            // A mention would call somebody.
+            '@' => out.push_str("&#64;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn marks(comparison: &Comparison) -> Vec<Authenticity> {
+    let (a, b) = (comparison.a.authenticity, comparison.b.authenticity);
+    if a == b { vec![a] } else { vec![a, b] }
+}
+
+fn side_words(side: &Side) -> String {
+    let host = side.host.as_deref().unwrap_or("host not known");
+    let budget = side
+        .budget
+        .as_deref()
+        .map_or(String::new(), |b| format!(", {b} budget"));
+    format!(
+        "{}: {host}, {}, {}: {}; {} of {} tested, {} of {} cases ran{budget}",
+        side.file,
+        side.started_at,
+        side.grading.word(),
+        side.headline,
+        side.tested_gpus,
+        count(side.gpus as usize, "GPU"),
+        side.ran,
+        side.planned
+    )
+}
+
+fn relation_words(comparison: &Comparison) -> String {
+    let word = match comparison.relation {
+        Relation::SameHost => "One host",
+        Relation::SisterHosts => "Two hosts",
+        Relation::Unknown => "One host or two, which cannot be told",
+    };
+    format!("{word}: {}.", comparison.relation_because)
+}
+
+fn matching_words(comparison: &Comparison) -> String {
+    let matching = &comparison.matching;
+    let by = |by: MatchedBy| matching.pairs.iter().filter(|m| m.by == by).count();
+    let ways: Vec<String> = [
+        (by(MatchedBy::Uuid), "by UUID"),
+        (by(MatchedBy::PciAddress), "by PCI address"),
+        (by(MatchedBy::Position), "by position"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, way)| format!("{count} {way}"))
+    .collect();
+    let mut text = match ways.is_empty() {
+        true => "No GPU of A was matched with one of B".to_string(),
+        false => format!("GPUs matched: {}", ways.join(", ")),
+    };
+    for (list, side) in [(&matching.only_a, "A"), (&matching.only_b, "B")] {
+        if !list.is_empty() {
+            let gpus: Vec<String> = list.iter().map(|gpu| format!("GPU{gpu}")).collect();
+            text += &format!("; only in {side}: {}", gpus.join(" "));
+        }
+    }
+    let moved = matching.pairs.iter().filter(|m| m.a != m.b);
+    let moved: Vec<String> = moved
+        .map(|m| format!("GPU{} is GPU{} of B", m.a, m.b))
+        .collect();
+    if !moved.is_empty() {
+        text += &format!("; {}", moved.join(", "));
+    }
+    format!("{text}. Numbers of GPUs below are A's.")
+}
+
+fn subjects(of: &[String]) -> String {
+    let mut words: Vec<String> = of.iter().take(NAMED).cloned().collect();
+    if of.len() > NAMED {
+        words.push(format!("and {} more", of.len() - NAMED));
+    }
+    words.join(" ")
+}
+
+fn difference_words(difference: &Difference) -> String {
+    let of = match difference.of.len() {
+        0 => String::new(),
+        _ => format!(" ({})", subjects(&difference.of)),
+    };
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_string());
+    format!(
+        "{}{of}: {} => {}",
+        difference.what,
+        value(&difference.a),
+        value(&difference.b)
+    )
+}
+
+fn number_words(group: &NumberDifference) -> String {
+    let differing = group.differing.len();
+    let more = match differing > NUMBERS {
+        true => format!("; the worst {NUMBERS}:"),
+        false => ":".to_string(),
+    };
+    format!("{}: {differing} of {}{more}", group.what, group.compared)
+}
+
+fn pair_words(group: &NumberDifference, pair: &NumberPair) -> String {
+    format!(
+        "{}: {} => {} {} (x{:.2}; quartiles {} and {} apart, {} and {} samples)",
+        pair.of,
+        digits(pair.a.median),
+        digits(pair.b.median),
+        group.unit.name(),
+        pair.ratio,
+        digits(pair.a.quartiles_apart),
+        digits(pair.b.quartiles_apart),
+        pair.a.samples,
+        pair.b.samples
+    )
+}
+
+/// Three digits that mean something.
+fn digits(number: f64) -> String {
+    match number.abs() {
+        n if n >= 100.0 => format!("{number:.0}"),
+        n if n >= 10.0 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
+}
+
+fn left_words(left: &NotCompared) -> String {
+    match left.count {
+        1 => left.what.clone(),
+        count => format!("{} (x{count})", left.what),
+    }
+}
+
+fn end_words(comparison: &Comparison) -> String {
+    let same = &comparison.same;
+    let numbers: usize = comparison
+        .numbers
+        .iter()
+        .map(|group| group.differing.len())
+        .sum();
+    let (configuration, verdicts) = (comparison.configuration.len(), comparison.verdicts.len());
+    let head = match (comparison.differs(), comparison.one_sided()) {
+        (false, false) => "Nothing differs".to_string(),
+        (false, true) => "Nothing that could be compared differs; not all could be".to_string(),
+        (true, _) => format!(
+            "Different: {configuration} of configuration, {verdicts} of verdicts, {}",
+            count(numbers, "number")
+        ),
+    };
+    format!(
+        "{head}. The same: {} of configuration, {} of verdicts, {}.",
+        same.configuration,
+        same.verdicts,
+        count(same.numbers as usize, "number")
+    )
+}
