@@ -1,12 +1,16 @@
-//! How fast a saved report is judged again, how fast the program starts, and how much memory a report of sixteen GPUs costs
-//! the parent. Wall time on whatever runs it: a benchmark, not a test; docs/performance.md says what came of it.
+//! How fast a saved report is judged again, and how fast the program starts, in processor time of one core: that is nearly
+//! the same on a busy machine, where wall time says nothing. A benchmark, not a test; docs/performance.md says what came of it.
 //!
-//!     cargo bench --bench again
+//!     cargo build --workspace --release && cargo bench --bench again
 //!
-//! The report is that of a run on the simulated host where the launcher lies beside the binary, else one that is made up.
+//! The reports are those of runs on simulated hosts of eight GPUs; the launcher must lie beside the binary.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
+};
 use peerproof::{
     diagnose::{self, Evidence},
     model::{pair::GpuIndex, report::Report},
@@ -43,15 +47,25 @@ fn judge(report: &Report) {
     black_box((coverage, findings, consumers, verdict));
 }
 
-/// Times a thing for about two seconds: the median of rounds, in seconds.
-fn median(mut thing: impl FnMut()) -> f64 {
-    let (start, mut rounds) = (Instant::now(), Vec::new());
-    while start.elapsed() < Duration::from_secs(2) || rounds.len() < 5 {
-        let round = Instant::now();
+/// Processor seconds that `who` has used.
+fn used(who: UsageWho) -> f64 {
+    let usage = getrusage(who).unwrap();
+    (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+}
+
+/// Processor seconds of one round, over about two seconds of rounds.
+fn each(who: UsageWho, mut thing: impl FnMut()) -> f64 {
+    thing();
+    let (start, before, mut rounds) = (Instant::now(), used(who), 0);
+    while start.elapsed() < Duration::from_secs(2) || rounds < 10 {
         thing();
-        rounds.push(round.elapsed().as_secs_f64());
+        rounds += 1;
     }
-    peerproof::stats::median(&rounds).unwrap()
+    (used(who) - before) / f64::from(rounds)
+}
+
+fn own(thing: impl FnMut()) -> f64 {
+    each(UsageWho::RUSAGE_SELF, thing)
 }
 
 fn line(what: &str, value: f64, unit: &str, target: f64, more_is_better: bool) {
@@ -85,7 +99,7 @@ fn main() {
             println!("{scenario}: no simulated host beside the binary (cargo build --workspace)");
             continue;
         };
-        let whole = median(|| judge(&report));
+        let whole = own(|| judge(&report));
         println!(
             "{scenario}: {} records, {} KiB",
             report.records.len(),
@@ -98,7 +112,7 @@ fn main() {
             IN_MEMORY_A_SECOND,
             true,
         );
-        let read = median(|| {
+        let read = own(|| {
             let text = fs::read_to_string(&path).unwrap();
             judge(&json::read(&text).unwrap());
         });
@@ -136,14 +150,14 @@ fn main() {
             }),
         ];
         for (what, part) in parts {
-            println!("    {what}: {:.2} ms", median(part) * 1e3);
+            println!("    {what}: {:.2} ms", own(part) * 1e3);
         }
-        let pair = median(|| {
+        let pair = own(|| {
             black_box(peerproof::compare::compare(&report, &report, ("a", "b")));
         });
         println!("    compared with itself: {:.2} ms", pair * 1e3);
     }
-    let start = median(|| {
+    let start = each(UsageWho::RUSAGE_CHILDREN, || {
         Command::new(env!("CARGO_BIN_EXE_peerproof"))
             .arg("--help")
             .stdout(Stdio::null())

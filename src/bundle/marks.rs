@@ -81,6 +81,19 @@ pub(super) fn standing<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item =
         })
 }
 
+/// Length of the domain behind a host's short name: ".corp.example".
+pub(super) fn domain(text: &str, at: usize) -> usize {
+    let mut end = at;
+    while byte(text, end) == b'.' {
+        let label = run(text, end + 1, |b| b.is_ascii_alphanumeric() || b == b'-');
+        if label == 0 {
+            break;
+        }
+        end += 1 + label;
+    }
+    end - at
+}
+
 struct Found<'a> {
     text: &'a str,
     marks: Vec<Mark>,

@@ -160,9 +160,13 @@ impl Scrubber {
         let mut found = marks::forms(&lower);
         for (value, (kind, canonical)) in &self.known {
             for start in marks::standing(&lower, value) {
+                let mut end = start + value.len();
+                if *kind == Kind::Host {
+                    end += marks::domain(&lower, end);
+                }
                 found.push(marks::Mark {
                     start,
-                    end: start + value.len(),
+                    end,
                     kind: *kind,
                     value: canonical.clone(),
                 });
@@ -268,6 +272,7 @@ mod tests {
             ("host gpu-node-7 is up", "gpu-node-7", "host"),
             ("GPU-NODE-7.corp.example:22", "corp", "host"),
             ("peerproof-gpu-node-7-20260102.json", "gpu-node-7", "host"),
+            ("gpu-node-7.other.example is up", "other", "host"),
             ("run by alice.", "alice", "user"),
             ("/home/bob/report.json", "bob", "user"),
             ("--out=/export/home/bob.k/x", "bob", "user"),

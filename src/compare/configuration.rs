@@ -3,7 +3,7 @@
 
 use super::{Matched, Tally};
 use crate::model::{
-    comparison::MatchedBy,
+    comparison::{MatchedBy, Relation},
     pair::GpuIndex,
     pci::PcieLink,
     report::Report,
@@ -247,6 +247,10 @@ fn gpus(a: &Snapshot, b: &Snapshot, matched: &Matched, tally: &mut Tally) {
             true => format!("GPU{}", found.a),
             false => format!("GPU{} (GPU{} of B)", found.a, found.b),
         };
+        // On two hosts all cards differ; on one, a card was replaced.
+        if matched.relation == Relation::SameHost {
+            tally.readings("card (UUID)", &of, &one.uuid, &other.uuid, number);
+        }
         if found.by != MatchedBy::PciAddress {
             tally.readings("PCI address", &of, &one.pci, &other.pci, number);
         }

@@ -72,6 +72,7 @@ pub(super) fn relation(a: &Snapshot, b: &Snapshot) -> (Relation, String) {
 
 /// The matching with look-ups in both directions.
 pub(super) struct Matched {
+    pub(super) relation: Relation,
     pub(super) matching: Matching,
     from_b: BTreeMap<u32, u32>,
 }
@@ -130,6 +131,7 @@ impl Matched {
         pairs.sort_by_key(|m| m.a);
         let from_b = pairs.iter().map(|m| (m.b, m.a)).collect();
         Matched {
+            relation,
             matching: Matching {
                 pairs,
                 only_a: left_a,

@@ -157,6 +157,11 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
+/// The JSON Schema of a comparison, as published in `docs/diff.schema.json`.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Comparison).to_value()
+}
+
 /// Text of other people's hosts must not become markup: what Markdown or HTML would read is escaped.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);

@@ -181,7 +181,7 @@ fn a_change_of_bios() {
     assert_eq!(comparison.matching.pairs[3].by, MatchedBy::PciAddress);
     assert_eq!(
         comparison.configuration.len(),
-        2,
+        3,
         "{:#?}",
         comparison.configuration
     );
@@ -315,4 +315,19 @@ fn hosts_without_a_common_gpu_prove_nothing() {
             .any(|w| w.contains("nothing was tested in B"))
     );
     text(&comparison);
+}
+
+/// The committed schema is what the type gives. `PEERPROOF_BLESS=1` writes it anew.
+#[test]
+fn the_published_schema_of_a_comparison_is_current() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/diff.schema.json");
+    let fresh = serde_json::to_string_pretty(&diff::schema()).unwrap() + "\n";
+    if std::env::var_os("PEERPROOF_BLESS").is_some() {
+        std::fs::write(&path, &fresh).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == fresh,
+        "docs/diff.schema.json is not what the type gives; write it anew with PEERPROOF_BLESS=1 cargo test --test render"
+    );
 }
