@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | [`model`] | the nouns; serde only |
 //! | 1 | [`stats`] | median, spread, doubts; pure |
-//! | 1 | [`profile`] | engines and models as data |
+//! | 1 | [`profile`] | engines, models and classes of hosts as data |
 //! | 1 | [`words`] | self-naming test data |
 //! | 1 | [`bundle`] | archives for support, and what is scrubbed from them |
 //! | 1 | [`child`] | worker processes |

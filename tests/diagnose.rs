@@ -34,6 +34,105 @@ fn read(names: &[&str]) -> Pasted {
     import::read_all(&files, None).unwrap()
 }
 
+fn inline(files: &[(&str, &str)]) -> Pasted {
+    let files: Vec<(String, Vec<u8>)> = files
+        .iter()
+        .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
+        .collect();
+    import::read_all(&files, None).unwrap()
+}
+
+const TWO: &str = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPHB\t0-63\t0\t\tN/A\nGPU1\tPHB\t X \t0-63\t0\t\tN/A\n";
+const FOUR: &str = "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPHB\tPHB\tPHB\t0-63\t0\t\tN/A\nGPU1\tPHB\t X \tPHB\tPHB\t0-63\t0\t\tN/A\nGPU2\tPHB\tPHB\t X \tPHB\t0-63\t0\t\tN/A\nGPU3\tPHB\tPHB\tPHB\t X \t0-63\t0\t\tN/A\n";
+const TRANSLATED: &str = "[    0.514090] iommu: Default domain type: Translated\n[    2.000000] nvidia 0000:21:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0021 address=0x8a000000000 flags=0x0030]\n";
+
+/// Addresses and a word on virtual machines are missing from what people paste; the IOMMU that logged is a suspect anyway.
+#[test]
+fn a_translating_iommu_in_the_log_is_a_suspect_without_addresses() {
+    let pasted = inline(&[("topo.txt", TWO), ("dmesg.txt", TRANSLATED)]);
+    let found = judge(&pasted);
+    let suspect = found
+        .suspects
+        .iter()
+        .find(|f| f.cause == "iommu-translation")
+        .unwrap_or_else(|| panic!("{found:?}"));
+    assert!(suspect.fix[0].contains("iommu=pt"), "{:?}", suspect.fix);
+    assert!(
+        suspect
+            .evidence
+            .iter()
+            .any(|l| l.contains("supposed: bare metal"))
+    );
+}
+
+#[test]
+fn iommu_pt_is_not_prescribed_where_it_is_set() {
+    let line = "BOOT_IMAGE=/vmlinuz-6.8.0 root=/dev/sda1 ro iommu=pt quiet\n";
+    let pasted = inline(&[
+        ("topo.txt", TWO),
+        ("dmesg.txt", TRANSLATED),
+        ("cmdline.txt", line),
+    ]);
+    let found = judge(&pasted);
+    let suspects = found.suspects.iter().flat_map(|f| &f.fix);
+    let fixes: Vec<&String> = suspects
+        .chain(found.conclusions.iter().flat_map(|c| &c.fix))
+        .collect();
+    assert!(
+        fixes
+            .iter()
+            .all(|f| !f.starts_with("add 'iommu=pt'") && !f.contains("boot with iommu=pt")),
+        "{fixes:?}"
+    );
+    assert!(
+        fixes.iter().any(|f| f.contains("did not take effect")),
+        "{fixes:?}"
+    );
+}
+
+#[test]
+fn files_that_disagree_about_the_gpus_are_asked_about_and_not_mixed() {
+    let pasted = inline(&[("a.txt", TWO), ("b.txt", FOUR), ("dmesg.txt", TRANSLATED)]);
+    let found = judge(&pasted);
+    assert!(
+        found
+            .verdict
+            .headline
+            .contains("a.txt shows 2 GPUs; b.txt shows 4 GPUs"),
+        "{}",
+        found.verdict.headline
+    );
+    assert!(found.suspects.is_empty() && found.conclusions.is_empty());
+    let same = inline(&[("a.txt", TWO), ("b.txt", TWO)]);
+    assert!(same.ticket.hosts.is_empty(), "{:?}", same.ticket.hosts);
+}
+
+#[test]
+fn our_own_text_is_known_as_such() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut own = 0;
+    for entry in std::fs::read_dir(root.join("render/snapshots")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_string();
+        if name.starts_with("render__qualify") || name.contains("__ladder_") {
+            assert!(
+                import::is_own_text(&std::fs::read(&path).unwrap()),
+                "{name}"
+            );
+            own += 1;
+        }
+    }
+    assert!(own > 10);
+    for entry in std::fs::read_dir(root.join("fixtures/diagnose")).unwrap() {
+        let path = entry.unwrap().path();
+        assert!(
+            !import::is_own_text(&std::fs::read(&path).unwrap()),
+            "{}",
+            path.display()
+        );
+    }
+}
+
 fn judge(pasted: &Pasted) -> Diagnosis {
     let evidence = Evidence::new(&pasted.snapshot, &[], &[]);
     diagnose::ticket(&evidence, &pasted.ticket, None)

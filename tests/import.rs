@@ -531,6 +531,8 @@ fn report() -> Report {
         records: Vec::new(),
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),

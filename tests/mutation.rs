@@ -284,6 +284,8 @@ fn report() -> Vec<u8> {
         records: Vec::new(),
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),

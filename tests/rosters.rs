@@ -5,8 +5,12 @@
 
 use peerproof::{
     diagnose,
-    gpu::{kernels::INTEGRITY_PTX, resident::RESIDENT_PTX},
-    probe::{loaded, mechanism, resident},
+    gpu::{gate::GATE_PTX, kernels::INTEGRITY_PTX, reduce::REDUCE_PTX, resident::RESIDENT_PTX},
+    probe::{
+        loaded,
+        mechanism::{self, Place},
+        reduced, reduction, resident,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -165,6 +169,12 @@ fn launches(code: &str) -> BTreeMap<String, usize> {
                     .iter()
                     .find(|b| b.starts_with(&format!("{callee}(")))?;
                 arguments(shared)
+            });
+            // Or chosen there among its kin for the function that launches them all.
+            let count = count.or_else(|| {
+                let chooser = format!("self.{}(", body.split_once('(')?.0);
+                let users = functions.iter().filter(|b| b.contains(&chooser));
+                users.filter_map(|b| arguments(b)).next()
             })?;
             Some((entry.clone(), count))
         })
@@ -183,6 +193,8 @@ fn kernels_get_as_many_arguments_as_they_take() {
     for (file, ptx, least) in [
         ("src/gpu/kernels.rs", INTEGRITY_PTX, 5),
         ("src/gpu/resident.rs", RESIDENT_PTX, 1),
+        ("src/gpu/reduce.rs", REDUCE_PTX, 9),
+        ("src/gpu/gate.rs", GATE_PTX, 2),
     ] {
         let code = fs::read_to_string(root().join(file)).unwrap();
         let (launched, taken) = (launches(&code), entries(ptx));
@@ -190,7 +202,26 @@ fn kernels_get_as_many_arguments_as_they_take() {
         assert!(taken.len() >= least, "{taken:?}");
     }
     // What is embedded is all that is committed.
-    assert_eq!(stems("kernels", ".ptx").len(), 2);
+    assert_eq!(stems("kernels", ".ptx").len(), 4);
+}
+
+/// Files of the folder that are no algorithm: what all of them share.
+const OF_ALL_REDUCTIONS: [&str; 5] = ["conclude", "exact", "group", "rank", "series"];
+
+#[test]
+fn an_all_reduce_algorithm_is_one_file_and_one_line() {
+    let ids = set(reduction::ROSTER.iter().map(|a| a.id()));
+    let mut files = kebab(stems("src/probe/reduction", ".rs"));
+    assert!(OF_ALL_REDUCTIONS.iter().all(|file| files.remove(*file)));
+    assert_eq!(ids, files);
+    for id in &ids {
+        let file = format!("src/probe/reduction/{}.rs", id.replace('-', "_"));
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&format!("\"{id}\"")), "{id}");
+        assert!(reduction::by_id(id).is_some());
+    }
+    let mechanisms = set(mechanism::ROSTER.iter().map(|m| m.id()));
+    assert!(ids.is_disjoint(&mechanisms));
 }
 
 #[test]
@@ -215,4 +246,50 @@ fn constants_of_the_launch_are_those_of_the_source() {
     assert!(device.contains("#define THREADS 128\n"));
     assert!(host.contains("const FLAG_STRIDE: u64 = 128;"));
     assert!(device.contains("#define FLAG_STRIDE 128\n"));
+    let host = fs::read_to_string(root().join("src/gpu/reduce.rs")).unwrap();
+    let device = fs::read_to_string(root().join("kernels/reduce.cu")).unwrap();
+    for (here, there) in [
+        ("THREAD_LIMIT: u32 = 512;", "THREADS 512 "),
+        ("BLOCK_LIMIT: u32 = 256;", "BLOCKS 256 "),
+        ("RANK_LIMIT: usize = 8;", "RANKS 8 "),
+        ("PHASES: u64 = 3;", "PHASES 3\n"),
+        ("POISON: u32 = 0x7a5b_7a5b;", "POISON 0x7a5b7a5b\n"),
+    ] {
+        assert!(
+            host.contains(here) && device.contains(&format!("#define {there}")),
+            "{here}"
+        );
+    }
+}
+
+#[test]
+fn an_all_reduce_of_the_ladder_is_an_algorithm_in_one_kind_of_workers() {
+    let ways = set(reduced::ROSTER.iter().map(|way| way.id));
+    let others = mechanism::ROSTER.iter().map(|m| m.id());
+    let others = others
+        .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
+        .chain(peerproof::probe::alone::ROSTER.iter().map(|(id, _)| *id));
+    assert!(ways.is_disjoint(&set(others)));
+    for algorithm in reduction::ROSTER {
+        let mine: Vec<_> = reduced::ROSTER
+            .iter()
+            .filter(|way| way.algorithm == algorithm.id())
+            .collect();
+        // Host memory of one process is not shared with others.
+        let wanted = match algorithm.mailboxes() {
+            reduction::Mailboxes::Host => vec![Place::Off],
+            reduction::Mailboxes::Peer => vec![Place::On, Place::Ranks],
+        };
+        let places: Vec<Place> = mine.iter().map(|way| way.place).collect();
+        assert_eq!(places, wanted, "{}", algorithm.id());
+    }
+    for way in &reduced::ROSTER {
+        assert!(way.algorithm().is_some(), "{}", way.id);
+        let across = way.place == Place::Ranks;
+        assert_eq!(way.id.starts_with("ipc-"), across, "{}", way.id);
+    }
+    // What proves the rung takes two ranks as well as eight.
+    for way in reduced::founding().filter(|way| way.place != Place::Off) {
+        assert!(way.algorithm().is_some_and(|a| (2..=8).all(|n| a.takes(n))));
+    }
 }

@@ -31,7 +31,7 @@ pub(super) fn warn(
             "no peer access ({who}); bytes go through shared host memory: in a container give --ipc=host or --shm-size=1g"
         )),
         Peers::Proven(rung) if *rung < Rung::Reduced => say.push(format!(
-            "every pair is proven up to rung {rung}; an all-reduce itself (rung 6 reduced) is not tested by this version"
+            "every pair is proven up to rung {rung}; an all-reduce over the whole group (rung 6 reduced) was not proven"
         )),
         Peers::Proven(_) => {}
     }

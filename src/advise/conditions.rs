@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     diagnose::{Evidence, rung_reached},
-    model::finding::{Consumer, ConsumerState, Sizing},
+    model::{
+        case::Rung,
+        finding::{Consumer, ConsumerState, Sizing},
+    },
     profile::{Backend, Cap, Condition},
 };
 
@@ -266,7 +269,10 @@ impl Weighing<'_> {
             }
             Condition::Proven(rung) => {
                 let proven = self.evidence.is_some_and(|e| {
-                    !group.pairs.is_empty()
+                    // Right pairs are no proof of more ranks at once.
+                    let together = *rung < Rung::Reduced || e.reduces_together(&group.gpus);
+                    together
+                        && !group.pairs.is_empty()
                         && group
                             .pairs
                             .iter()

@@ -55,6 +55,9 @@ fn prove_all_rungs(host: &mut Host) {
             host.put(Subject::Pair(p), rung.name(), rung, Outcome::Intact);
         }
     }
+    if host.count() > 2 {
+        host.together(0..host.count(), "reduced", Outcome::Intact);
+    }
 }
 
 fn request(engine: &str, model: &str, tp: u32, batch: u64) -> Request {
@@ -357,6 +360,8 @@ fn a_measured_crossing_is_told_with_what_it_means_per_step() {
         ranks: 8,
         bytes,
         microseconds,
+        gpus: Vec::new(),
+        stand_in: None,
     };
     asked.measured = vec![
         time("nccl", 12_288, 50.0),
@@ -380,6 +385,27 @@ fn a_measured_crossing_is_told_with_what_it_means_per_step() {
     );
     assert!(inferred.says.contains("-1.57 ms"), "{}", inferred.says);
     assert!(of(WorthBasis::Unknown).is_none());
+    // What a kernel of ours took says so.
+    for time in asked.measured.iter_mut().filter(|t| t.backend != "nccl") {
+        time.stand_in = Some("hierarchical".into());
+    }
+    let answer = ask(&host, &asked);
+    let measured = answer
+        .worth
+        .iter()
+        .find(|w| w.basis == WorthBasis::Measured);
+    assert!(
+        measured
+            .unwrap()
+            .says
+            .contains("as measured with this tool's own kernels (hierarchical)")
+    );
+    // Of other GPUs, though as many.
+    for time in &mut asked.measured {
+        time.gpus = (8..16).map(GpuIndex).collect();
+    }
+    let answer = ask(&host, &asked);
+    assert!(answer.worth.iter().all(|w| w.basis != WorthBasis::Measured));
     // Times of another group size say nothing of this one.
     for time in &mut asked.measured {
         time.ranks = 4;

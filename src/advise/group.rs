@@ -121,7 +121,7 @@ impl Group {
             .flat_map(|s| gpus.iter().filter_map(|d| OrderedPair::new(s.0, d.0)))
             .collect();
         let full_nvlink = full_nvlink(e, &pairs);
-        let peers = peers(e, &pairs);
+        let peers = peers(e, &gpus, &pairs);
         let geforce = gpus.iter().any(|g| {
             e.snapshot
                 .gpu(*g)
@@ -226,11 +226,12 @@ fn unfit(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Option<Strin
     })
 }
 
-fn peers(e: &Evidence, pairs: &[OrderedPair]) -> Peers {
+fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
     let failed = pairs
         .iter()
         .flat_map(|p| e.of_pair(*p))
-        .find(|r| r.outcome.is_failure() && r.case.rung >= Rung::Copied);
+        .find(|r| r.outcome.is_failure() && r.case.rung >= Rung::Copied)
+        .or_else(|| e.group_failure(gpus));
     if let Some(record) = failed {
         return Peers::Failed(told(record));
     }
@@ -247,6 +248,10 @@ fn peers(e: &Evidence, pairs: &[OrderedPair]) -> Peers {
     }
     let lowest = pairs.iter().map(|p| (rung_reached(e, *p), *p)).min();
     match lowest {
+        // Right pairs are no proof of more ranks at once.
+        Some((Some(Rung::Reduced), _)) if !e.reduces_together(gpus) => {
+            Peers::Proven(Rung::Resident)
+        }
         Some((Some(rung), _)) if rung >= Rung::Touched => Peers::Proven(rung),
         Some((Some(Rung::Advertised), pair)) => Peers::Unproven(format!(
             "pair {pair} is advertised as OK, and nothing was tried"

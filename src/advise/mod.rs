@@ -10,6 +10,7 @@ mod conditions;
 mod founding;
 mod group;
 pub mod launch;
+mod measured;
 mod p2p_cache;
 mod ranks;
 mod request;
@@ -24,6 +25,7 @@ use crate::profile::{Switch, SwitchKind};
 
 pub use admission::{Admitted, admitted};
 pub use choose::recommend;
+pub use measured::put_measured;
 pub use p2p_cache::{CacheError, p2p_cache};
 pub use request::{AdviseError, ReductionTime, Request};
 pub use sizing::vllm_largest_capture;

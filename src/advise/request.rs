@@ -1,7 +1,7 @@
 //! What is asked, and why it may not be answerable.
 
 use crate::{
-    model::pair::GpuIndex,
+    model::{crossover::Crossover, pair::GpuIndex},
     profile::{Dtype, ModelProfile, Profiles, Version},
 };
 
@@ -42,6 +42,8 @@ pub struct Request {
     pub eager: bool,
     /// Reductions measured on this host.
     pub measured: Vec<ReductionTime>,
+    /// What of them is the fastest where, for the groups of the same rows.
+    pub crossovers: Vec<Crossover>,
 }
 
 impl Request {
@@ -62,6 +64,10 @@ pub struct ReductionTime {
     pub bytes: u64,
     /// Median in microseconds.
     pub microseconds: f64,
+    /// GPUs that took part; empty = not told, any of that number.
+    pub gpus: Vec<GpuIndex>,
+    /// The algorithm of this tool's own that was run in the backend's place, as the backend's kernel was not.
+    pub stand_in: Option<String>,
 }
 
 /// A question that cannot be answered. Each says what would do.

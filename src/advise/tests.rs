@@ -106,6 +106,10 @@ fn proven_rungs_turn_the_candidate_into_the_choice() {
             host.put(Subject::Pair(p), rung.name(), rung, Outcome::Intact);
         }
     }
+    // Right pairs are no proof of eight ranks at once.
+    let answer = ask(&host, &request("vllm", 8));
+    assert_ne!(answer.backend, "flashinfer-pcie-ipc");
+    host.together(0..8, "one-shot-push", Outcome::Intact);
     let answer = ask(&host, &request("vllm", 8));
     assert_eq!(answer.backend, "flashinfer-pcie-ipc");
     assert!(find(&answer.flags, "--compilation-config").is_some());

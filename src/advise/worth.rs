@@ -3,9 +3,14 @@
 
 use super::{conditions::Weighing, request::ReductionTime, sizing::grouped};
 use crate::{
-    model::finding::{Recommendation, Standing, Worth, WorthBasis},
+    model::{
+        finding::{Recommendation, Standing, Worth, WorthBasis},
+        pair::GpuIndex,
+        reduction::Launch,
+    },
     profile::EngineProfile,
 };
+use std::collections::BTreeSet;
 
 /// Baseline of all comparisons.
 const NCCL: &str = "nccl";
@@ -15,7 +20,8 @@ pub(super) fn of(
     weighing: &Weighing,
     answer: &Recommendation,
 ) -> Vec<Worth> {
-    let mut all = measured(weighing, answer);
+    let mut all = fastest(weighing);
+    all.extend(measured(weighing, answer));
     for place in &answer.order {
         if !matches!(place.standing, Standing::Chosen | Standing::Possible) {
             continue;
@@ -41,6 +47,40 @@ pub(super) fn of(
     all
 }
 
+/// Whether two lists name the same GPUs, in any order.
+fn same_gpus(a: impl Iterator<Item = GpuIndex>, b: &[GpuIndex]) -> bool {
+    let set: BTreeSet<GpuIndex> = a.collect();
+    set.len() == b.len() && b.iter().all(|gpu| set.contains(gpu))
+}
+
+/// What was the fastest over these GPUs, by size, and what is odd about NCCL's own times.
+fn fastest(weighing: &Weighing) -> Vec<Worth> {
+    let gpus = &weighing.group.gpus;
+    let own = weighing.request.crossovers.iter();
+    let own = own.filter(|c| same_gpus(c.gpus.iter().copied().map(GpuIndex), gpus));
+    own.flat_map(|crossover| {
+        let source = format!(
+            "reductions of this report: {}, {}, {}",
+            crossover.arrangement.words(),
+            crossover.dtype,
+            match crossover.launch {
+                Launch::Graph => "as CUDA graphs",
+                Launch::Eager => "eager",
+            }
+        );
+        let odd = crossover.doubts.iter();
+        let odd = odd.map(|doubt| format!("NCCL's own times are odd here: {doubt}"));
+        odd.chain(crossover.advice.iter().cloned())
+            .map(move |says| Worth {
+                basis: WorthBasis::Measured,
+                says,
+                source: source.clone(),
+            })
+            .collect::<Vec<_>>()
+    })
+    .collect()
+}
+
 /// The choice against NCCL: at this step's size, where they cross, and what that is per token.
 fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
     let ranks = weighing.group.world();
@@ -49,6 +89,9 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         let mut own: Vec<&ReductionTime> = times
             .iter()
             .filter(|t| t.backend == backend && t.ranks == ranks)
+            .filter(|t| {
+                t.gpus.is_empty() || same_gpus(t.gpus.iter().copied(), &weighing.group.gpus)
+            })
             .collect();
         own.sort_by_key(|t| t.bytes);
         own
@@ -58,11 +101,21 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         return Vec::new();
     }
     let source = format!("{} sizes measured on this host", own.len());
+    let kernels: BTreeSet<&str> = own.iter().filter_map(|t| t.stand_in.as_deref()).collect();
+    let kernels: Vec<&str> = kernels.into_iter().collect();
+    let whose = match kernels.as_slice() {
+        [] => String::new(),
+        names => format!(
+            ", as measured with this tool's own kernels ({}): those of {} were not run",
+            names.join(", "),
+            answer.backend
+        ),
+    };
     let mut all = Vec::new();
     if let Some(says) = crossover(&base, &own, &answer.backend) {
         all.push(Worth {
             basis: WorthBasis::Measured,
-            says,
+            says: format!("{says}{whose}"),
             source: source.clone(),
         });
     }
@@ -78,7 +131,7 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         all.push(Worth {
             basis: WorthBasis::Inferred,
             says: format!(
-                "inferred: {count} reductions of {} bytes in a forward pass, {nccl:.1} us with NCCL and {mine:.1} us with {}: {:+.2} ms for every step of a full batch",
+                "inferred: {count} reductions of {} bytes in a forward pass, {nccl:.1} us with NCCL and {mine:.1} us with {}: {:+.2} ms for every step of a full batch{whose}",
                 grouped(sizing.payload_bytes),
                 answer.backend,
                 -saved / 1000.0
@@ -152,6 +205,8 @@ mod tests {
                 ranks: 8,
                 bytes: *bytes,
                 microseconds: *us,
+                gpus: Vec::new(),
+                stand_in: None,
             })
             .collect()
     }

@@ -1,6 +1,6 @@
 //! `peerproof bundle`: one archive for support. Reads bundles for the other commands, too.
 
-use super::{Surroundings, console, exit::Stop, host, map, qualify};
+use super::{Surroundings, again, console, exit::Stop, host, map};
 use crate::{
     bundle::{
         archive::{self, Member},
@@ -340,11 +340,12 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
         ))
     };
     let scrubbed = json::read(text).map_err(|error| clash(error.to_string()))?;
-    let told = |report: &Report| -> Vec<_> {
+    let told = |report: &Report| -> (Vec<_>, Vec<_>) {
         let records = report.records.iter();
-        records
-            .map(|r| (r.case.clone(), r.outcome.word().to_string(), r.peer_access))
-            .collect()
+        let records = records.map(|r| (r.case.clone(), r.outcome.word(), r.peer_access));
+        let reductions = report.reductions.iter();
+        let reductions = reductions.map(|r| (r.algorithm.clone(), r.outcome.word()));
+        (records.collect(), reductions.collect())
     };
     let pci = |report: &Report| -> Vec<_> {
         report
@@ -359,8 +360,7 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
     }
     let grade = |report: &Report| {
         let mut judged = report.clone();
-        let left_out = judged.coverage.left_out.clone();
-        qualify::derive(&mut judged, &left_out);
+        again::judge(&mut judged);
         let causes: Vec<_> = judged
             .findings
             .iter()

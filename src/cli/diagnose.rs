@@ -1,6 +1,6 @@
 //! `peerproof diagnose`: what pasted outputs, logs or a saved report tell of a host that is not at hand.
 
-use super::{Surroundings, console, exit::Stop, map, qualify};
+use super::{Surroundings, again, console, exit::Stop, map, qualify};
 use crate::{
     collect::import,
     diagnose::{self, Evidence},
@@ -36,12 +36,14 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let mut texts = Vec::new();
     let mut report: Option<(String, Report)> = None;
     let mut standard_input = false;
+    let mut own: Vec<String> = Vec::new();
     for path in &options.files {
         if path.as_os_str() == "-" && std::mem::replace(&mut standard_input, true) {
             return Err(Stop::usage("standard input ('-') can be given once"));
         }
         let (name, bytes) = map::read_file(path)?;
         match saved(&name, &bytes)? {
+            None if import::is_own_text(&bytes) => own.push(name),
             None => texts.push((name, bytes)),
             Some(found) => {
                 if let Some((first, _)) = &report {
@@ -52,6 +54,15 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
                 report = Some((name, found));
             }
         }
+    }
+    if let Some(name) = own.first() {
+        let said = format!(
+            "{name} looks like what peerproof itself printed; that text is made for people, and reading it back would invent symptoms: give the JSON that 'qualify' wrote (peerproof-HOST-TIME.json, or --out)"
+        );
+        if texts.is_empty() && report.is_none() {
+            return Err(Stop::usage(said));
+        }
+        console::note(&format!("{said}; left out"));
     }
     let base = report
         .as_ref()
@@ -76,8 +87,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let diagnosis = match &mut report {
         Some((_, report)) => {
             report.snapshot = snapshot.clone();
-            let left_out = report.coverage.left_out.clone();
-            qualify::derive(report, &left_out);
+            again::judge(report);
             let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
                 .with_ladder(&report.ladder);
             diagnose::ticket(&evidence, &ticket, Some(report.verdict.clone()))

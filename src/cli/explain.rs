@@ -1,7 +1,7 @@
 //! `peerproof explain WORD`: the page of a cause or the paragraph of a term, from the texts in `docs/` that the same build
 //! carries; with `--from REPORT`, what that report's evidence says of the cause, before the page.
 
-use super::{console, exit::Stop, recommend};
+use super::{Surroundings, console, exit::Stop, recommend};
 use crate::{
     diagnose::{self, Evidence},
     model::{
@@ -9,6 +9,7 @@ use crate::{
         report::Report,
     },
     probe::mechanism,
+    profile::{ConsumerPath, Profiles, edits},
     render,
 };
 use std::{
@@ -56,7 +57,8 @@ fn plain(word: &str) -> String {
         .collect()
 }
 
-pub(super) fn run(options: &Options) -> Result<u8, Stop> {
+pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
+    let width = surroundings.console.options.width;
     let report = match &options.from {
         Some(path) => Some(recommend::report_file(path)?),
         None => None,
@@ -64,7 +66,7 @@ pub(super) fn run(options: &Options) -> Result<u8, Stop> {
     let word = options.words.join(" ");
     if word.is_empty() {
         return match report {
-            Some(report) => console::print(|out| overview(&judged(&report), out)),
+            Some(report) => console::print(|out| overview(&judged(&report), width, out)),
             None => Err(Stop::usage("explain what? A cause or a term")),
         };
     }
@@ -82,16 +84,16 @@ pub(super) fn run(options: &Options) -> Result<u8, Stop> {
         return console::print(|out| {
             if let Some(report) = &report {
                 for finding in judged(report).iter().filter(|f| f.cause == cause.id) {
-                    show(finding, out)?;
+                    show(finding, width, out)?;
                 }
             }
-            write!(out, "{page}")
+            write!(out, "{}", render::reflowed(page, width))
         });
     }
     if let Some(term) = find(&word) {
         return console::print(|out| {
             writeln!(out, "{}", term.names.join(" / "))?;
-            writeln!(out, "{}", term.text)
+            write!(out, "{}", render::reflowed(term.text, width))
         });
     }
     if let Some(mechanism) = mechanism::ROSTER
@@ -108,6 +110,9 @@ pub(super) fn run(options: &Options) -> Result<u8, Stop> {
             )
         });
     }
+    if let Some(told) = of_profiles(&word) {
+        return console::print(|out| write!(out, "{}", render::reflowed(&told, width)));
+    }
     Err(Stop::usage(format!(
         "no cause '{0}', and no term; {1}. 'peerproof list' has the causes, 'peerproof explain terms' the terms",
         render::clean(&word),
@@ -118,12 +123,65 @@ pub(super) fn run(options: &Options) -> Result<u8, Stop> {
     )))
 }
 
+/// A consumer or an engine's backend, by id or name, from the profiles.
+fn of_profiles(word: &str) -> Option<String> {
+    let wanted = plain(word);
+    let is = |id: &str, name: &str| plain(id) == wanted || plain(name) == wanted;
+    let profiles = Profiles::embedded().ok()?;
+    if let Some(one) = profiles.consumers.iter().find(|c| is(&c.id, &c.name)) {
+        let rungs: Vec<String> = one.needs.iter().map(|n| n.rung.to_string()).collect();
+        let way = match one.path {
+            ConsumerPath::Direct => "between the GPUs; it does not exist without peer access",
+            ConsumerPath::Either => "between the GPUs, and through the host without peer access",
+            ConsumerPath::Host => "through the host",
+        };
+        return Some(format!(
+            "{} ({})\nA consumer of transfers between GPUs. Its bytes go {way}. It relies on rungs {}.\nRead in: {}",
+            one.name,
+            one.id,
+            rungs.join(", "),
+            one.source
+        ));
+    }
+    let rows: Vec<String> = profiles
+        .engines
+        .iter()
+        .flat_map(|engine| engine.backends.iter().map(move |b| (engine, b)))
+        .filter(|(_, b)| is(&b.id, &b.name))
+        .map(|(engine, b)| {
+            format!(
+                "{}: {} ({}), {}, {}. Read in: {}",
+                engine.name,
+                b.name,
+                b.id,
+                if b.peer {
+                    "writes or reads peer memory"
+                } else {
+                    "uses no peer memory of its own"
+                },
+                if b.by_default {
+                    "on by default"
+                } else {
+                    "off unless asked for"
+                },
+                b.source
+            )
+        })
+        .collect();
+    (!rows.is_empty()).then(|| format!("An all-reduce backend of an engine.\n{}", rows.join("\n")))
+}
+
 /// The term of this name; a number of NVLinks stands for all of them.
 fn find(word: &str) -> Option<Term> {
     let mut wanted = plain(word);
     let links = wanted.strip_prefix("nv").unwrap_or_default();
     if !links.is_empty() && links.chars().all(|c| c.is_ascii_digit()) {
         wanted = "nv#".to_string();
+    }
+    if let Some((reached, "7")) = word.trim().split_once('+')
+        && reached.parse::<u32>().is_ok_and(|n| n < 7)
+    {
+        wanted = plain("4+7");
     }
     terms().find(|term| term.names.iter().any(|name| plain(name) == wanted))
 }
@@ -146,21 +204,6 @@ fn nearest(word: &str) -> Vec<&'static str> {
         .collect();
     all.sort();
     all.into_iter().take(4).map(|(_, name)| name).collect()
-}
-
-/// Insertions, deletions and replacements from one word to the other (Levenshtein).
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 /// Judged anew: a report of an older version gets the causes of this one.
@@ -191,36 +234,45 @@ fn heading(finding: &Finding) -> String {
     }
 }
 
-fn overview(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
+fn overview(findings: &[Finding], width: usize, out: &mut dyn Write) -> io::Result<()> {
     for finding in findings {
-        writeln!(
-            out,
+        let line = format!(
             "{}: {}: {}",
             finding.cause,
             heading(finding),
             render::clean(&finding.because)
-        )?;
+        );
+        write!(out, "{}", render::reflowed(&line, width))?;
     }
     Ok(())
 }
 
-fn show(finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "In this report: {}", heading(finding))?;
+fn show(finding: &Finding, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    let mut told = |label: &str, text: &str| -> io::Result<()> {
+        // A label hangs as the mark of a list does.
+        let mut lead = format!("  {label:<6} ");
+        for row in render::reflowed(text, width.saturating_sub(lead.len())).lines() {
+            writeln!(out, "{lead}{row}")?;
+            lead = " ".repeat(lead.len());
+        }
+        Ok(())
+    };
+    told("In this report:", &heading(finding))?;
     let pairs = finding.pairs.iter().map(ToString::to_string);
     let gpus = finding.gpus.iter().map(|g| format!("GPU{g}"));
     let place: Vec<String> = pairs.chain(gpus).collect();
     if !place.is_empty() {
-        writeln!(out, "  where  {}", place.join(" "))?;
+        told("where", &place.join(" "))?;
     }
-    writeln!(out, "  why    {}", render::clean(&finding.because))?;
+    told("why", &render::clean(&finding.because))?;
     let lists = [
         ("seen", &finding.evidence),
-        ("fix ", &finding.fix),
+        ("fix", &finding.fix),
         ("next", &finding.next_test.iter().cloned().collect()),
     ];
     for (label, lines) in lists {
         for line in lines {
-            writeln!(out, "  {label}   {}", render::clean(line))?;
+            told(label, &render::clean(line))?;
         }
     }
     writeln!(out)
@@ -295,9 +347,116 @@ mod tests {
         );
     }
 
+    /// Every word that a report can print is explained. The lists are the model's own, and a new variant does not compile
+    /// here before it is named.
+    #[test]
+    fn every_printed_word_has_its_paragraph() {
+        use crate::model::{
+            case::{Corruption, Outcome, Rung},
+            report::Grading,
+        };
+        let text = String::new;
+        let (api, name, reason) = (text(), text(), text());
+        let refused = Outcome::Refused {
+            api: api.clone(),
+            code: 0,
+            name: name.clone(),
+        };
+        let mut outcomes = vec![
+            Outcome::Intact,
+            refused,
+            Outcome::Faulted { api, code: 0, name },
+            Outcome::TimedOut { after_ms: 0 },
+            Outcome::Never {
+                round: 1,
+                rounds: 1,
+                after_ms: 0,
+                missing: None,
+            },
+            Outcome::Died { how: text() },
+            Outcome::NotApplicable {
+                reason: reason.clone(),
+            },
+            Outcome::NotRun { reason },
+        ];
+        outcomes.retain(|o| match o {
+            Outcome::Intact
+            | Outcome::Refused { .. }
+            | Outcome::Faulted { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Never { .. }
+            | Outcome::Died { .. }
+            | Outcome::NotApplicable { .. }
+            | Outcome::NotRun { .. } => true,
+            // Its word is the kind of wrong.
+            Outcome::Corrupt(_) => {
+                let _: Option<Corruption> = None;
+                false
+            }
+        });
+        let gradings = [
+            Grading::Pass,
+            Grading::Warn,
+            Grading::Fail,
+            Grading::Inconclusive,
+        ];
+        for grading in gradings {
+            match grading {
+                Grading::Pass | Grading::Warn | Grading::Fail | Grading::Inconclusive => {}
+            }
+        }
+        let profiles = Profiles::embedded().unwrap();
+        let words = outcomes
+            .iter()
+            .map(|o| o.word().to_string())
+            .chain(gradings.map(|g| g.word().to_string()))
+            .chain(Rung::LADDER.map(|r| r.name().to_string()))
+            .chain([Rung::Alone.name().to_string()])
+            .chain(
+                profiles
+                    .consumers
+                    .iter()
+                    .flat_map(|c| [c.id.clone(), c.name.clone()]),
+            )
+            .chain(
+                profiles
+                    .engines
+                    .iter()
+                    .flat_map(|e| e.backends.iter().map(|b| b.id.clone())),
+            )
+            .chain(mechanism::ROSTER.iter().map(|m| m.id().to_string()))
+            .chain(
+                crate::probe::supervisor::mechanism_ids()
+                    .into_iter()
+                    .map(ToString::to_string),
+            )
+            .chain(
+                [
+                    "pcie_ipc",
+                    "NCCL P2P",
+                    "symmetric memory",
+                    "4+7",
+                    "2+7",
+                    "DMA-FQ",
+                    "identity",
+                    "n/a",
+                    "died",
+                ]
+                .map(str::to_string),
+            );
+        let known = |word: &str| {
+            find(word).is_some()
+                || of_profiles(word).is_some()
+                || mechanism::ROSTER
+                    .iter()
+                    .any(|m| plain(m.id()) == plain(word))
+        };
+        let missing: Vec<String> = words.filter(|word| !known(word)).collect();
+        assert!(missing.is_empty(), "nothing explains {missing:?}");
+    }
+
     #[test]
     fn unknown_words_get_neighbours() {
-        assert_eq!(edits("iommu", "iomu"), 1);
         assert!(nearest("iommu-translatoin").contains(&"iommu-translation"));
         assert!(nearest("iommu").contains(&"IOMMU"));
         assert!(nearest("PHX").iter().any(|n| matches!(*n, "PHB" | "PIX")));

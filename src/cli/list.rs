@@ -3,7 +3,7 @@
 use super::{console, exit::Stop};
 use crate::{
     diagnose,
-    probe::{alone, mechanism, resident},
+    probe::{alone, mechanism, reduced, reduction, resident, traffic::plan::Part},
     profile::Profiles,
 };
 
@@ -29,13 +29,28 @@ pub(super) fn run() -> Result<u8, Stop> {
         for exchange in &resident::ROSTER {
             writeln!(out, "  {:<24} rung 5  {}", exchange.id, exchange.title)?;
         }
+        for way in &reduced::ROSTER {
+            let rung = way.rung().number().map_or(String::new(), |n| n.to_string());
+            writeln!(out, "  {:<24} rung {rung}  {}", way.id, way.title())?;
+        }
         writeln!(
             out,
-            "  (with one GPU, those of rung 4 and ipc-resident run between two processes on it)"
+            "  (with one GPU, those of rung 4 and what begins with ipc- run between two processes on it)"
         )?;
+        writeln!(out, "algorithms (reduce --algorithm)")?;
+        for algorithm in reduction::ROSTER {
+            writeln!(out, "  {:<24} {}", algorithm.id(), algorithm.title())?;
+        }
         writeln!(out, "causes (docs/causes)")?;
         for cause in diagnose::ROSTER {
             writeln!(out, "  {:<24} {}", cause.id, cause.title)?;
+        }
+        writeln!(out, "parts (measure --only)")?;
+        let parts = Part::ALL.map(Part::name).join(" ");
+        writeln!(out, "  {parts}")?;
+        writeln!(out, "classes of hosts (measure; profiles/hosts)")?;
+        for class in &profiles.hosts {
+            writeln!(out, "  {:<24} {}", class.id, class.name)?;
         }
         writeln!(out, "engines (recommend --engine)")?;
         for engine in &profiles.engines {

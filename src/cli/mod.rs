@@ -1,6 +1,7 @@
 //! The command line: what people type, and which exit code they get. The only floor that prints or reads the
 //! environment of the operator.
 
+mod again;
 mod bench;
 mod bundle;
 mod console;
@@ -9,12 +10,17 @@ mod diagnose;
 mod diff;
 mod exit;
 mod explain;
+mod generate;
 mod host;
 mod list;
 mod map;
+mod measure;
+mod nccl;
 mod qualify;
 mod recommend;
+mod reduce;
 mod selftest;
+mod size;
 mod verdict;
 
 use crate::{collect, ffi::process, probe, render};
@@ -34,6 +40,7 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof qualify                     test this host, write a report file\n  \
                   peerproof map                         what joins the GPUs, without testing\n  \
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
+                  peerproof measure                     rates and latencies of all copies, alone and at once\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
                   peerproof diff good.json bad.json     what differs between two hosts, or two days\n  \
@@ -67,6 +74,10 @@ enum Command {
     Selftest(selftest::Options),
     /// Measure the kernels against a plain device copy, and the host link, on one GPU.
     Bench(bench::Options),
+    /// Run all-reduces by algorithm and size: every sum judged to the bit on every rank, and timed.
+    Reduce(Box<reduce::Options>),
+    /// Measure copies, latencies and what runs at once, on three kinds of streams, against what the links should carry.
+    Measure(measure::Options),
     /// Say what to launch a serving engine with: all-reduce backend, workspace size, flags and their reasons.
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
@@ -83,6 +94,8 @@ enum Command {
     List,
     /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
     Demo(demo::Options),
+    /// Write man pages or shell completions into a folder.
+    Generate(generate::Options),
     /// Print the JSON Schema of the report.
     #[command(hide = true)]
     Schema,
@@ -95,6 +108,12 @@ enum Command {
         /// Number of the inherited line over which descriptors pass.
         line: i32,
     },
+    /// Protocol worker (not for people).
+    #[command(hide = true, name = probe::nccl::NCCL)]
+    NcclWorker,
+    /// NCCL's all-reduce alone, as JSON rows.
+    #[command(hide = true)]
+    NcclBench(nccl::Options),
     /// Protocol worker (not for people).
     #[command(hide = true, name = collect::session::COLLECTOR)]
     Collector,
@@ -111,8 +130,9 @@ pub fn main() -> ExitCode {
     process::default_sigpipe();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
             let asked = !error.use_stderr();
+            hide_hidden(&mut error);
             // Nothing to do about a closed standard error.
             let _ = error.print();
             return if asked {
@@ -133,6 +153,33 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Takes hidden options out of what an error suggests: they are not for people.
+fn hide_hidden(error: &mut clap::Error) {
+    use clap::{
+        CommandFactory,
+        error::{ContextKind, ContextValue},
+    };
+    let command = Arguments::command();
+    let hidden: Vec<String> = command
+        .get_arguments()
+        .filter(|a| a.is_hide_set())
+        .filter_map(|a| Some(format!("--{}", a.get_long()?)))
+        .collect();
+    let names = |text: &str| {
+        hidden
+            .iter()
+            .any(|h| text.split('=').next() == Some(h.as_str()))
+    };
+    let suggested = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(text)) => names(text),
+        Some(ContextValue::Strings(texts)) => texts.iter().any(|t| names(t)),
+        _ => false,
+    };
+    if suggested {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
 fn run(arguments: Arguments) -> u8 {
     let surroundings = Surroundings {
         roots: collect::live::Roots {
@@ -145,14 +192,17 @@ fn run(arguments: Arguments) -> u8 {
         Command::Map(options) => map::run(&surroundings, &options),
         Command::Selftest(options) => selftest::run(&surroundings, &options),
         Command::Bench(options) => bench::run(&surroundings, &options),
+        Command::Reduce(options) => reduce::run(&surroundings, &options),
+        Command::Measure(options) => measure::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Diff(options) => diff::run(&surroundings, &options),
         Command::Bundle(options) => bundle::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
-        Command::Explain(options) => explain::run(&options),
+        Command::Explain(options) => explain::run(&surroundings, &options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
+        Command::Generate(options) => generate::run(&options),
         Command::Schema => console::print(|out| {
             serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
             writeln!(out)
@@ -166,6 +216,11 @@ fn run(arguments: Arguments) -> u8 {
             std::io::stdin().lock(),
             std::io::stdout(),
         )),
+        Command::NcclWorker => protocol(probe::nccl::worker::serve(
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )),
+        Command::NcclBench(options) => nccl::run(&surroundings, &options),
         Command::Collector => protocol(collect::session::serve(
             std::io::stdin().lock(),
             std::io::stdout(),

@@ -12,7 +12,7 @@ use crate::{
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{mechanism, plan, resident, supervisor},
+    probe::{mechanism, plan, reduced, resident, supervisor},
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -84,6 +84,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         super::verdict::make_way(file)?;
     }
     let mut plan = plan::build(&snapshot, &selection);
+    nothing_of_it(&plan, &selection, options)?;
     let spending = spending(&plan);
     announce(&plan, &spending);
     left_out.append(&mut plan.left_out);
@@ -104,7 +105,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         ladder: ladder(),
         records: results.records,
         observations: results.observations,
-        reductions: Vec::new(),
+        reductions: results.reductions,
+        traffic: Vec::new(),
+        comparison: None,
         selftest: results.selftest,
         coverage: Coverage {
             budget: Some(spending),
@@ -195,6 +198,45 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
     ))
 }
 
+/// Refuses mechanisms of which nothing can be tried on what was chosen: GPUs alone would pass in their place.
+fn nothing_of_it(
+    plan: &plan::Plan,
+    selection: &plan::Selection,
+    options: &Options,
+) -> Result<(), Stop> {
+    let Some(asked) = &selection.mechanisms else {
+        return Ok(());
+    };
+    let planned = |id: &String| plan.cases().any(|case| case.mechanism == *id);
+    if asked.iter().any(planned) {
+        return Ok(());
+    }
+    let gpus: Vec<String> = plan.gpus.iter().map(|g| format!("GPU{g}")).collect();
+    // The operator chose them, or they are what is free: the one is a wrong command line, the other a host of which nothing was tested.
+    let stop = match options.gpus {
+        Some(_) => Stop::usage,
+        None => Stop::inconclusive,
+    };
+    let left = match options.gpus {
+        Some(_) => "was chosen",
+        None => "is there and free ('peerproof map' shows all; --shared also takes GPUs in use)",
+    };
+    Err(stop(format!(
+        "--mechanism {}: nothing of it can be tried: {}",
+        asked.join(","),
+        match gpus.as_slice() {
+            [] => "no GPU is left to test".to_string(),
+            [one] => format!("it moves data between two GPUs, and only {one} {left}"),
+            many if selection.pairs.is_some() =>
+                format!("no such case on the pairs chosen among {}", many.join(", ")),
+            many => format!(
+                "it is for a host with one GPU, and there are {}",
+                many.join(", ")
+            ),
+        }
+    )))
+}
+
 /// A time as people write it: a number and s, m or h.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time: a number and s, m or h, as in 90s, 10m, 2h");
@@ -229,8 +271,8 @@ fn spending(plan: &plan::Plan) -> Spending {
 fn announce(plan: &plan::Plan, spending: &Spending) {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     console::note(&format!(
-        "{} budget: {} cases on {} {}, up to {} MiB on each, {} MiB of pinned host memory, about {:.0} s without trouble, \
-         at most {:.0} s",
+        "{} budget: {} cases on {} {}, up to {} MiB on each, {} MiB of pinned host memory, about {:.0} s without trouble; \
+         no case begins after {:.0} s, and one that hangs then may take {:.0} s more",
         spending.name,
         plan.cases().count(),
         plan.gpus.len(),
@@ -238,7 +280,8 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
         mib(spending.device_bytes),
         mib(spending.host_bytes),
         spending.expected_s.ceil(),
-        spending.limit_s
+        spending.limit_s,
+        plan.longest_hang().as_secs_f64().ceil()
     ));
 }
 
@@ -246,15 +289,17 @@ fn announce(plan: &plan::Plan, spending: &Spending) {
 fn ladder() -> Vec<Step> {
     let moves = mechanism::ROSTER.iter().map(|m| (m.id(), m.rung()));
     let exchanges = resident::ROSTER.iter().map(|e| (e.id, Rung::Resident));
+    // A quick look takes one algorithm: any that ran besides counts by its records.
+    let reductions = reduced::founding().map(|way| (way.id, way.rung()));
     let step = |(id, rung): (&str, Rung)| Step {
         mechanism: id.to_string(),
         rung,
     };
-    moves.chain(exchanges).map(step).collect()
+    moves.chain(exchanges).chain(reductions).map(step).collect()
 }
 
 /// The stronger of two marks: nothing clears one.
-fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
+pub(super) fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     match (one, other) {
         (Authenticity::Hardware, other) => other,
         (one, _) => one,
@@ -313,6 +358,8 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         records: journal.records,
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: None,
         coverage: Coverage::default(),
         findings: Vec::new(),
@@ -331,7 +378,7 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
     report
 }
 
-fn nothing_yet() -> Verdict {
+pub(super) fn nothing_yet() -> Verdict {
     Verdict {
         grading: Grading::Inconclusive,
         headline: String::new(),
@@ -392,6 +439,7 @@ fn ask_further(
     }
     report.records.append(&mut results.records);
     report.observations.append(&mut results.observations);
+    report.reductions.append(&mut results.reductions);
     report.timings_ms.append(&mut results.timings_ms);
     report.interrupted = results.interrupted;
     derive(report, left_out);
@@ -423,24 +471,29 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
 
 /// Refuses an `--out` that cannot become a file, before minutes are spent on it.
 fn check_destination(options: &Options) -> Result<(), Stop> {
-    let Some(out) = &options.out else {
-        return Ok(());
-    };
+    match &options.out {
+        Some(out) => check_file("--out", out),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a report file that cannot become one.
+pub(super) fn check_file(option: &str, out: &Path) -> Result<(), Stop> {
     let shown = out.display();
     if out.as_os_str() == "-" {
-        return Err(Stop::usage(
-            "--out: '-' is no file; --json prints the report to standard output",
-        ));
+        return Err(Stop::usage(format!(
+            "{option}: '-' is no file; --json prints the report to standard output"
+        )));
     }
     if out.is_dir() {
         return Err(Stop::usage(format!(
-            "--out: {shown} is a folder; name a file in it"
+            "{option}: {shown} is a folder; name a file in it"
         )));
     }
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Stop::usage(format!(
-            "--out: there is no folder {}",
+            "{option}: there is no folder {}",
             parent.display()
         )));
     }
@@ -537,15 +590,7 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
     let Some(path) = path else {
         return Saved::NotAsked;
     };
-    let draft = path.with_extension("json.part");
-    let written = std::fs::File::create(&draft).and_then(|file| {
-        let mut out = std::io::BufWriter::new(file);
-        json::write(report, &mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    match written {
+    match write_in_place(report, path) {
         Ok(()) => {
             if let Some((_, journal)) = journal.file {
                 // The report holds every row of it.
@@ -554,11 +599,99 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
             Saved::To(path.display().to_string())
         }
         Err(error) => {
-            let _ = std::fs::remove_file(&draft);
             let also = journal
                 .failed
                 .map_or(String::new(), |why| format!("; journal: {why}"));
             Saved::Failed(format!("{}: {error}{also}", path.display()))
         }
+    }
+}
+
+/// Writes the report beside its name and renames it into place; nothing is left where that fails.
+pub(super) fn write_in_place(report: &Report, path: &Path) -> std::io::Result<()> {
+    let draft = path.with_extension("json.part");
+    let written = std::fs::File::create(&draft).and_then(|file| {
+        let mut out = std::io::BufWriter::new(file);
+        json::write(report, &mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        diagnose::sample::{Host, pair},
+        model::case::{Outcome, Subject, WrongKind},
+    };
+
+    fn report(host: &Host) -> Report {
+        let mut report = of_journal(json::Journal {
+            head: json::JournalHead {
+                schema_version: SCHEMA_VERSION,
+                tool_version: String::new(),
+                kernels_sha256: String::new(),
+                authenticity: Authenticity::Simulated,
+                started_at: "2026-01-02T03:04:05Z".to_string(),
+                arguments: Vec::new(),
+                snapshot: host.snapshot.clone(),
+                tested_gpus: (0..host.count()).collect(),
+            },
+            records: host.records.clone(),
+            torn: false,
+        });
+        report.interrupted = false;
+        report
+    }
+
+    /// Subjects of the cases that are put in a second run, if there is one.
+    fn put(host: &Host) -> Option<Vec<Subject>> {
+        let plan = plan::build(
+            &host.snapshot,
+            &plan::Selection {
+                gpus: (0..host.count()).collect(),
+                budget: plan::Budget::Quick,
+                ..plan::Selection::default()
+            },
+        );
+        let mut subjects = None;
+        ask_further(&mut report(host), &plan, &[], |further, _| {
+            subjects = Some(further.cases().map(|case| case.subject).collect());
+            supervisor::Results::default()
+        });
+        subjects
+    }
+
+    /// Both pairs are open questions; on the GPUs of one something hung, and a second run does not know that.
+    #[test]
+    fn questions_leave_gpus_alone_on_which_something_hung() {
+        let mut host = Host::root_complex(4);
+        host.set_wrong(pair(0, 1), "sm-store", WrongKind::Zeroed);
+        host.set_wrong(pair(2, 3), "sm-store", WrongKind::Zeroed);
+        let both = put(&host).unwrap();
+        assert!(both.iter().any(|s| s.touches(GpuIndex(0))), "{both:?}");
+        host.set(pair(1, 0), "ce-pull", Outcome::TimedOut { after_ms: 1 });
+        let asked = put(&host).unwrap();
+        assert!(!asked.is_empty());
+        for subject in asked {
+            assert!(
+                !subject.touches(GpuIndex(0)) && !subject.touches(GpuIndex(1)),
+                "{subject}"
+            );
+        }
+        host.set(
+            pair(3, 2),
+            "ce-pull",
+            Outcome::Died {
+                how: "exit status 70".to_string(),
+            },
+        );
+        assert_eq!(put(&host), None, "nothing is left to ask");
     }
 }

@@ -195,10 +195,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let request = request(options, config, &profiles)?;
     let host = host_of(surroundings, options)?;
     let evidence = host.evidence();
-    let request = Request {
+    let mut request = Request {
         candidates: host.candidates(),
         ..request
     };
+    if let Host::Report(report) = &host {
+        advise::put_measured(&mut request, &report.reductions);
+    }
     let answer = advise::recommend(evidence.as_ref(), &[], &request, &profiles)
         .map_err(|error| Stop::usage(error.to_string()))?;
     if let Some(path) = &options.write_p2p_cache {
@@ -379,14 +382,25 @@ fn check(
             .map_err(|error| Stop::usage(error.to_string()))?;
         checks.push(checked);
     }
+    // Something that was not read outranks a warning, as in every verdict: nothing is clear over it.
+    let unread = checks.iter().any(|c| !c.not_judged.is_empty());
     let code = match checks.iter().filter_map(LaunchCheck::worst).max() {
         Some(Severity::Critical) => Grading::Fail.exit_code(),
+        _ if unread => Grading::Inconclusive.exit_code(),
         Some(Severity::Warning) => Grading::Warn.exit_code(),
         Some(Severity::Info) | None => Grading::Pass.exit_code(),
     };
     if options.json {
         return console::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &checks)?;
+            let told: Vec<serde_json::Value> = checks
+                .iter()
+                .map(|check| {
+                    let mut told = serde_json::to_value(check)?;
+                    told["outcome"] = serde_json::to_value(check.outcome())?;
+                    Ok(told)
+                })
+                .collect::<Result<_, serde_json::Error>>()?;
+            serde_json::to_writer_pretty(&mut *out, &told)?;
             writeln!(out)
         })
         .map(|_| code);

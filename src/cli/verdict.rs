@@ -3,9 +3,13 @@
 use super::{Surroundings, console, exit::INCONCLUSIVE, exit::Stop, host};
 use crate::{
     collect::live::Depth,
-    model::{finding::ConsumerState, report::Report, snapshot::Authenticity},
+    model::{
+        finding::ConsumerState,
+        report::{Grading, Report},
+        snapshot::Authenticity,
+    },
     render::{
-        clean,
+        clean, reflowed,
         verdict_file::{self, VALID_DAYS, VerdictFile},
     },
 };
@@ -17,8 +21,9 @@ use std::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without --check the exit code is that of the run (0 pass, 1 warn, 2 fail, 3 inconclusive). With --check it is 0 \
-                  when the verdict still holds, whatever it says, and 3 when it does not.\n\n\
+    after_help = "Without --check the exit code is that of the run (0 pass, 1 warn, 2 fail, 3 inconclusive), and 3 for a verdict \
+                  that has expired and was no fail. With --check it is 0 when the verdict still holds, whatever it says, and 3 \
+                  when it does not.\n\n\
                   Example:\n  \
                   peerproof verdict verdict.json --check && peerproof verdict verdict.json"
 )]
@@ -43,12 +48,18 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             file.valid_until
         ))
     })?;
+    let now = jiff::Timestamp::now();
     if !options.check {
-        tell(&file)?;
-        return Ok(file.verdict.exit_code());
+        let expired = now > until;
+        tell(&file, expired, surroundings.console.options.width)?;
+        // What has expired proves nothing any more; that bytes were wrong it still says.
+        return Ok(match file.verdict {
+            Grading::Fail => file.verdict.exit_code(),
+            _ if expired => INCONCLUSIVE,
+            grading => grading.exit_code(),
+        });
     }
     let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
-    let now = jiff::Timestamp::now();
     let objections = file.objections(&snapshot, now.as_second(), until.as_second());
     console::print(|out| {
         if objections.is_empty() {
@@ -78,18 +89,27 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     })
 }
 
-fn tell(file: &VerdictFile) -> Result<u8, Stop> {
+fn tell(file: &VerdictFile, expired: bool, width: usize) -> Result<u8, Stop> {
     console::print(|out| {
         match file.authenticity {
             Authenticity::Hardware => {}
             Authenticity::Simulated => writeln!(out, "SIMULATED: no GPU was involved")?,
             Authenticity::FaultInjected => writeln!(out, "FAULT-INJECTED: faults were planted")?,
         }
-        writeln!(out, "{}  {}", file.verdict.word(), clean(&file.headline))?;
+        if expired {
+            writeln!(
+                out,
+                "EXPIRED: it held until {}; test again: peerproof qualify",
+                clean(&file.valid_until)
+            )?;
+        }
+        let line = format!("{}  {}", file.verdict.word(), clean(&file.headline));
+        write!(out, "{}", reflowed(&line, width))?;
         writeln!(
             out,
-            "tested {}, holds until {} and only while nothing changed (--check)",
+            "tested {}, {} until {} and only while nothing changed (--check)",
             clean(&file.tested_at),
+            if expired { "held" } else { "holds" },
             clean(&file.valid_until)
         )?;
         for consumer in &file.consumers {
@@ -100,7 +120,12 @@ fn tell(file: &VerdictFile) -> Result<u8, Stop> {
                 ConsumerState::NotApplicable => "-",
             };
             let (id, sentence) = (clean(&consumer.id), clean(&consumer.sentence));
-            writeln!(out, "  {mark} {id}: {sentence}")?;
+            let mut lead = format!("  {mark} ");
+            let text = format!("{id}: {sentence}");
+            for row in reflowed(&text, width.saturating_sub(lead.len())).lines() {
+                writeln!(out, "{lead}{row}")?;
+                lead = "    ".to_string();
+            }
             for island in &consumer.islands {
                 let gpus: Vec<String> = island.gpus.iter().map(u32::to_string).collect();
                 writeln!(

@@ -23,7 +23,7 @@ use crate::{
 use nvml_wrapper::{
     Device, Nvml,
     enum_wrappers::device::{
-        EccCounter, GpuVirtualizationMode, MemoryError, P2pCapabilitiesIndex, P2pStatus,
+        Clock, EccCounter, GpuVirtualizationMode, MemoryError, P2pCapabilitiesIndex, P2pStatus,
         TopologyLevel,
     },
     enums::device::UsedGpuMemory,
@@ -285,6 +285,8 @@ pub fn observe(device: &Device<'_>, roots: &Roots, links: &[u32], ours: &[u32]) 
             roots,
         ),
         ecc_uncorrected: ecc_uncorrected(device),
+        sm_clock_mhz: reading(device.clock_info(Clock::SM)),
+        memory_clock_mhz: reading(device.clock_info(Clock::Memory)),
         ..GpuObservation::default()
     }
 }
@@ -299,6 +301,8 @@ pub fn unobserved(why: &Absence) -> GpuObservation {
         utilization_percent: Reading::Absent(why.clone()),
         foreign_processes: Reading::Absent(why.clone()),
         ecc_uncorrected: Reading::Absent(why.clone()),
+        sm_clock_mhz: Reading::Absent(why.clone()),
+        memory_clock_mhz: Reading::Absent(why.clone()),
     }
 }
 

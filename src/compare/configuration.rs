@@ -1,7 +1,7 @@
 //! What the hosts are and how they are set up: tool, host, driver, GPUs, paths, bridges, environment. Values that change by
 //! themselves (link rate now, memory in use, counters) are no configuration, and neither are names: sister hosts have two.
 
-use super::{Matched, Tally};
+use super::{Matched, Tally, amount};
 use crate::model::{
     comparison::{MatchedBy, Relation},
     pair::GpuIndex,
@@ -55,10 +55,7 @@ fn yes(value: &bool) -> String {
 fn size(bytes: &u64) -> String {
     match *bytes {
         u64::MAX => "unlimited".to_string(),
-        whole if whole >= 1 << 20 && whole.is_multiple_of(1 << 20) => {
-            format!("{} MiB", whole >> 20)
-        }
-        other => format!("{other} bytes"),
+        bytes => amount(bytes),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use super::is_scrubbed;
 use crate::model::{
+    case::Subject,
     comparison::{GpuMatch, MatchedBy, Matching, Relation},
+    group::Group,
     pair::{GpuIndex, OrderedPair},
     snapshot::{Gpu, Snapshot},
 };
@@ -68,6 +70,13 @@ pub(super) fn relation(a: &Snapshot, b: &Snapshot) -> (Relation, String) {
             "neither UUIDs nor host names are known on both sides".to_string(),
         ),
     }
+}
+
+/// One of the two reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Letter {
+    A,
+    B,
 }
 
 /// The matching with look-ups in both directions.
@@ -141,21 +150,37 @@ impl Matched {
         }
     }
 
-    /// A's number of B's GPU.
-    pub(super) fn gpu_from_b(&self, gpu: GpuIndex) -> Option<GpuIndex> {
-        self.from_b.get(&gpu.0).copied().map(GpuIndex)
+    /// A's number of a GPU of `side`; of A's own, whether it has a counterpart at all.
+    pub(super) fn gpu(&self, side: Letter, gpu: u32) -> Option<u32> {
+        match side {
+            Letter::A => self.from_b.values().any(|a| *a == gpu).then_some(gpu),
+            Letter::B => self.from_b.get(&gpu).copied(),
+        }
     }
 
-    /// A's name of B's pair.
-    pub(super) fn pair_from_b(&self, pair: OrderedPair) -> Option<OrderedPair> {
-        let source = self.gpu_from_b(pair.source)?;
-        let destination = self.gpu_from_b(pair.destination)?;
-        OrderedPair::new(source.0, destination.0)
+    /// The same of several, as A numbers them.
+    pub(super) fn gpus(&self, side: Letter, gpus: &[u32]) -> Option<Vec<u32>> {
+        let mut all: Vec<u32> = gpus
+            .iter()
+            .map(|gpu| self.gpu(side, *gpu))
+            .collect::<Option<_>>()?;
+        all.sort_unstable();
+        Some(all)
     }
 
-    /// Whether A's GPU has a counterpart.
-    pub(super) fn knows(&self, gpu: GpuIndex) -> bool {
-        self.matching.pairs.iter().any(|m| m.a == gpu.0)
+    /// The same of what a case is about.
+    pub(super) fn subject(&self, side: Letter, subject: Subject) -> Option<Subject> {
+        let gpu = |gpu: GpuIndex| self.gpu(side, gpu.0);
+        Some(match subject {
+            Subject::Gpu(one) => Subject::Gpu(GpuIndex(gpu(one)?)),
+            Subject::Pair(pair) => {
+                Subject::Pair(OrderedPair::new(gpu(pair.source)?, gpu(pair.destination)?)?)
+            }
+            Subject::Group(group) => {
+                let all: Option<Vec<u32>> = group.gpus().map(gpu).collect();
+                Subject::Group(Group::new(all?)?)
+            }
+        })
     }
 
     /// Matched ordered pairs: A's and B's.

@@ -4,7 +4,9 @@
 mod configuration;
 mod matching;
 mod numbers;
+mod reductions;
 mod tally;
+mod traffic;
 mod verdicts;
 mod warnings;
 
@@ -53,6 +55,16 @@ pub fn compare(a: &Report, b: &Report, files: (&str, &str)) -> Comparison {
         same,
         not_compared,
         matching: matched.matching,
+    }
+}
+
+/// A size in words: "64 KiB".
+fn amount(bytes: u64) -> String {
+    let steps = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let whole = |(_, step): &(&str, u64)| bytes >= *step && bytes.is_multiple_of(*step);
+    match steps.into_iter().find(whole) {
+        Some((name, step)) => format!("{} {name}", bytes / step),
+        None => format!("{bytes} B"),
     }
 }
 

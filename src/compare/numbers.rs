@@ -1,19 +1,21 @@
-//! What was measured: rates of pairs and host links, times of all-reduces. Two numbers differ only when they differ by more
-//! than either of them wavers.
+//! What was measured: rates of pairs and host links, times of all-reduces, copies alone and at once. Two numbers differ only
+//! when they differ by more than either of them wavers.
 
 use super::{
-    Matched,
+    Matched, amount,
+    matching::Letter,
+    reductions::{Ranks, way_of, words_of_ranks},
     tally::Tally,
-    verdicts::{group_from_b, group_words, of_a, of_b, what},
+    traffic::{self, Flows},
+    verdicts::what,
 };
 use crate::{
     model::{
-        case::{Load, Rung, Subject},
+        case::{Case, Rung, Subject},
         comparison::{NotCompared, NumberDifference, NumberPair, Summary},
-        measurement::{Measurement, Unit},
-        pair::GpuIndex,
-        reduction::Reduction,
+        measurement::Unit,
         report::Report,
+        traffic::Caveat,
     },
     stats,
 };
@@ -43,7 +45,7 @@ struct Key {
     rung: Option<Rung>,
     what: String,
     bytes: u64,
-    subject: Of,
+    of: Of,
     offset: u64,
     alone: bool,
     unit: &'static str,
@@ -53,77 +55,127 @@ struct Key {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {
     Subject(Subject),
-    Group(Vec<u32>),
+    Ranks(Ranks),
+    Flows(Flows),
 }
 
 impl std::fmt::Display for Of {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Of::Subject(subject) => subject.fmt(f),
-            Of::Group(gpus) => f.write_str(&group_words(gpus)),
+            Of::Ranks(ranks) => f.write_str(&words_of_ranks(ranks)),
+            Of::Flows((_, named)) => f.write_str(named),
         }
     }
 }
 
-type Samples = BTreeMap<Key, (Unit, Vec<f64>)>;
-
-fn add(samples: &mut Samples, key: Key, measured: &Measurement) {
-    let (_, list) = samples.entry(key).or_insert((measured.unit, Vec::new()));
-    list.extend(measured.samples.iter().copied().filter(|s| s.is_finite()));
+/// What was measured of one thing on one side.
+#[derive(Debug)]
+struct Measured {
+    unit: Unit,
+    samples: Vec<f64>,
+    doubts: BTreeSet<&'static str>,
 }
 
-fn gather(
-    report: &Report,
-    subject: impl Fn(Subject) -> Option<Subject>,
-    group: impl Fn(&[u32]) -> Option<Vec<u32>>,
-) -> Samples {
-    let mut samples = Samples::new();
+#[derive(Debug, Default)]
+struct All(BTreeMap<Key, Measured>);
+
+impl All {
+    fn add(&mut self, key: Key, unit: Unit, samples: &[f64], doubts: &[Caveat]) {
+        let known = self.0.entry(key).or_insert(Measured {
+            unit,
+            samples: Vec::new(),
+            doubts: BTreeSet::new(),
+        });
+        let finite = samples.iter().copied().filter(|s| s.is_finite());
+        known.samples.extend(finite);
+        // How far samples waver is judged by the samples.
+        let of_the_host = doubts.iter().filter(|doubt| {
+            matches!(
+                doubt,
+                Caveat::ClockChanged { .. }
+                    | Caveat::LinkChanged { .. }
+                    | Caveat::OtherProcesses { .. }
+                    | Caveat::GateExpired { .. }
+            )
+        });
+        known.doubts.extend(of_the_host.map(Caveat::words));
+    }
+}
+
+fn gather(report: &Report, side: Letter, matched: &Matched) -> All {
+    let mut all = All::default();
     for record in &report.records {
         let case = &record.case;
-        let (Some(rate), Some(subject)) = (&record.rate, subject(case.subject)) else {
+        let subject = matched.subject(side, case.subject);
+        let (Some(rate), Some(subject)) = (&record.rate, subject) else {
             continue;
         };
-        let load: Option<Load> = case.load;
         let key = Key {
             rung: Some(case.rung),
-            what: what(&case.mechanism, case.rung, load),
+            what: words_of_case(case),
             bytes: case.bytes,
-            subject: Of::Subject(subject),
+            of: Of::Subject(subject),
             offset: case.offset,
             alone: record.alone,
             unit: rate.unit.name(),
             method: rate.method.clone(),
         };
-        add(&mut samples, key, rate);
+        all.add(key, rate.unit, &rate.samples, &[]);
     }
-    for reduction in &report.reductions {
-        let (Some(time), Some(gpus)) = (&reduction.time, group(&reduction.gpus)) else {
+    for row in &report.reductions {
+        let (Some(time), Some(ranks)) = (&row.time, matched.gpus(side, &row.gpus)) else {
             continue;
         };
         let key = Key {
             rung: Some(Rung::Reduced),
-            what: reduction_words(reduction),
-            bytes: reduction.bytes,
-            subject: Of::Group(gpus),
+            what: format!("all-reduce {}, {}", row.algorithm, way_of(row)),
+            bytes: row.bytes,
+            of: Of::Ranks(ranks),
             offset: 0,
             alone: false,
             unit: time.unit.name(),
-            method: time.method.clone(),
+            // How many calls a sample is the mean of follows from the memory that was free.
+            method: String::new(),
         };
-        add(&mut samples, key, time);
+        all.add(key, time.unit, &time.samples, &[]);
     }
-    samples
+    for case in &report.traffic {
+        let Some(flows) = traffic::flows(matched, side, case) else {
+            continue;
+        };
+        let host = case.caveats.contains(&Caveat::HostIncluded);
+        let key = Key {
+            rung: None,
+            what: traffic::words(case),
+            bytes: case.bytes,
+            of: Of::Flows(flows),
+            offset: 0,
+            alone: false,
+            unit: case.unit.name(),
+            method: if host {
+                Caveat::HostIncluded.words()
+            } else {
+                ""
+            }
+            .to_string(),
+        };
+        if !case.whole.is_empty() {
+            all.add(key, case.unit, &case.whole, &case.caveats);
+        }
+    }
+    all
 }
 
-fn reduction_words(reduction: &Reduction) -> String {
-    format!(
-        "all-reduce {} {} {}{}, {}",
-        reduction.algorithm,
-        reduction.dtype,
-        reduction.launch.name(),
-        if reduction.in_place { " in place" } else { "" },
-        reduction.arrangement.words()
-    )
+fn words_of_case(case: &Case) -> String {
+    let what = what(&case.mechanism, case.rung, case.load);
+    match case.all_reduce {
+        None => what,
+        Some(how) => {
+            let place = if how.in_place { " in place" } else { "" };
+            format!("{what}, {}, {}{place}", how.dtype, how.launch.name())
+        }
+    }
 }
 
 fn summary(samples: &[f64]) -> Option<Summary> {
@@ -143,67 +195,45 @@ fn differ(a: &Summary, b: &Summary) -> bool {
     apart > a.quartiles_apart + b.quartiles_apart && apart > LEAST_SHARE * larger
 }
 
-/// A size in words.
-fn size(bytes: u64) -> String {
-    match bytes {
-        whole if whole >= 1 << 30 && whole.is_multiple_of(1 << 30) => {
-            format!("{} GiB", whole >> 30)
-        }
-        whole if whole >= 1 << 20 && whole.is_multiple_of(1 << 20) => {
-            format!("{} MiB", whole >> 20)
-        }
-        whole if whole >= 1 << 10 && whole.is_multiple_of(1 << 10) => {
-            format!("{} KiB", whole >> 10)
-        }
-        other => format!("{other} B"),
-    }
-}
-
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
-    let of_matched = |gpus: &[u32]| {
-        let all = gpus.iter().all(|gpu| matched.knows(GpuIndex(*gpu)));
-        all.then(|| gpus.to_vec())
-    };
-    let one = gather(a, |subject| of_a(matched, subject), of_matched);
-    let other = gather(
-        b,
-        |subject| of_b(matched, subject),
-        |gpus| group_from_b(matched, gpus),
-    );
+    let one = gather(a, Letter::A, matched).0;
+    let other = gather(b, Letter::B, matched).0;
     let keys: BTreeSet<&Key> = one.keys().chain(other.keys()).collect();
     let mut numbers = Numbers::default();
     let mut left = Tally::default();
     for key in keys {
         let what = match key.bytes {
             0 => key.what.clone(),
-            bytes => format!("{}, {}", key.what, size(bytes)),
+            bytes => format!("{}, {}", key.what, amount(bytes)),
         };
         let (mine, theirs) = (one.get(key), other.get(key));
-        let (Some((unit, mine)), Some((_, theirs))) = (mine, theirs) else {
-            let side = if mine.is_none() { "A" } else { "B" };
-            // Where a transfer is wrong no rate is taken; that was told among the verdicts.
-            left.one_sided("rates and times", side, "not measured in that way");
+        let (Some(mine), Some(theirs)) = (mine, theirs) else {
+            let side = if mine.is_none() { "B" } else { "A" };
+            let what =
+                format!("rates and times that only {side} has; none is taken of what is wrong");
+            left.leave(what, true);
             continue;
         };
-        let (Some(mine), Some(theirs)) = (summary(mine), summary(theirs)) else {
+        let (Some(x), Some(y)) = (summary(&mine.samples), summary(&theirs.samples)) else {
             continue;
         };
-        if mine.samples < FEWEST_SAMPLES || theirs.samples < FEWEST_SAMPLES {
+        if x.samples < FEWEST_SAMPLES || y.samples < FEWEST_SAMPLES {
             left.leave(
                 "rates and times: fewer than 3 samples on a side".to_string(),
                 false,
             );
             continue;
         }
+        let unit = mine.unit;
         let place = numbers
             .differences
             .iter()
-            .position(|d| d.what == what && d.unit == *unit && d.rung == key.rung);
+            .position(|d| d.what == what && d.unit == unit && d.rung == key.rung);
         let at = place.unwrap_or_else(|| {
             numbers.differences.push(NumberDifference {
                 what,
                 rung: key.rung,
-                unit: *unit,
+                unit,
                 compared: 0,
                 differing: Vec::new(),
             });
@@ -213,29 +243,36 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
             continue;
         };
         group.compared += 1;
-        if !differ(&mine, &theirs) {
+        if !differ(&x, &y) {
             numbers.same += 1;
             continue;
         }
+        let doubts = [("A", mine), ("B", theirs)]
+            .into_iter()
+            .flat_map(|(letter, side)| {
+                let words = side.doubts.iter();
+                words.map(move |doubt| format!("{letter}: {doubt}"))
+            });
         group.differing.push(NumberPair {
-            of: key.subject.to_string(),
-            a: mine,
-            b: theirs,
-            ratio: theirs.median / mine.median,
+            of: key.of.to_string(),
+            a: x,
+            b: y,
+            ratio: y.median / x.median,
+            doubts: doubts.collect(),
         });
     }
     numbers
         .differences
         .retain(|group| !group.differing.is_empty());
     for group in &mut numbers.differences {
-        // A rate is bad when it is low, a time when it is high.
-        let badness = |pair: &NumberPair| match group.unit {
-            Unit::GbPerS => pair.ratio,
-            Unit::Us | Unit::Ms => -pair.ratio,
-        };
-        group
-            .differing
-            .sort_by(|x, y| badness(x).total_cmp(&badness(y)));
+        let unit = group.unit;
+        // What B lost most comes first; where it lost nothing, what it gained most.
+        let gain = |pair: &NumberPair| unit.gain(pair.ratio);
+        let lost = group.differing.iter().any(|pair| gain(pair) < 1.0);
+        group.differing.sort_by(|x, y| match lost {
+            true => gain(x).total_cmp(&gain(y)),
+            false => gain(y).total_cmp(&gain(x)),
+        });
     }
     numbers.not_compared = left.not_compared;
     numbers

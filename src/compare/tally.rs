@@ -56,6 +56,16 @@ impl Tally {
         self.values(what, of, Some(a.to_string()), Some(b.to_string()));
     }
 
+    /// What came of something on both sides; `None` = it did not run there.
+    pub(super) fn ran(&mut self, what: &str, of: &str, sides: (Option<&str>, Option<&str>)) {
+        match sides {
+            (Some(a), Some(b)) => self.texts(what, of, a, b),
+            (Some(_), None) => self.one_sided(what, "B", "not run"),
+            (None, Some(_)) => self.one_sided(what, "A", "not run"),
+            (None, None) => {}
+        }
+    }
+
     /// Two readings. "Not supported" is an answer; any other absence is no value, and what only one side could read is
     /// neither the same nor different.
     pub(super) fn readings<T>(

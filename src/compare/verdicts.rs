@@ -1,12 +1,13 @@
 //! What was found: grade, how far each pair climbed, what each mechanism did, causes held, who may rely on what. A case
 //! that only one side ran says nothing of the other.
 
-use super::{Matched, Tally};
+use super::{Matched, Tally, matching::Letter, reductions, traffic};
 use crate::model::{
     case::{Load, Outcome, Record, Rung, Subject},
     finding::{Confidence, ConsumerState, Finding, Judgement},
+    group::Group,
     ladder::{self, Standing},
-    pair::{GpuIndex, OrderedPair},
+    pair::OrderedPair,
     report::Report,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +20,12 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
     tally.texts("verdict", "", grades.0, grades.1);
     climbs(a, b, matched, tally);
     mechanisms(a, b, matched, tally);
-    reductions(a, b, matched, tally);
+    reductions::compare(a, b, matched, tally);
+    traffic::compare(a, b, matched, tally);
     causes(&a.findings, &b.findings, tally);
     consumers(a, b, tally);
+    islands(a, b, matched, tally);
+    backends(a, b, tally);
     if let Some((one, other)) = a.selftest.as_ref().zip(b.selftest.as_ref()) {
         let word = |passed: bool| if passed { "passed" } else { "failed" };
         tally.texts("selftest", "", word(one.passed()), word(other.passed()));
@@ -107,6 +111,17 @@ fn weight(outcome: &Outcome) -> u8 {
     }
 }
 
+/// The worse of two; the first of equals.
+pub(super) fn worse<'a>(a: &'a Outcome, b: &'a Outcome) -> &'a Outcome {
+    if weight(b) > weight(a) { b } else { a }
+}
+
+/// In a word; nothing of what did not run.
+pub(super) fn told(outcome: &Outcome) -> Option<&'static str> {
+    let ran = !matches!(outcome, Outcome::NotRun { .. });
+    ran.then(|| outcome.word())
+}
+
 fn tried<'a>(
     report: &'a Report,
     subject: impl Fn(Subject) -> Option<Subject>,
@@ -118,31 +133,10 @@ fn tried<'a>(
             continue;
         };
         map.entry((case.rung, case.mechanism.as_str(), case.load, subject))
-            .and_modify(|known| {
-                if weight(&record.outcome) > weight(known) {
-                    *known = &record.outcome;
-                }
-            })
+            .and_modify(|known| *known = worse(known, &record.outcome))
             .or_insert(&record.outcome);
     }
     map
-}
-
-/// A subject of A that has a counterpart.
-pub(super) fn of_a(matched: &Matched, subject: Subject) -> Option<Subject> {
-    let known = match subject {
-        Subject::Gpu(gpu) => matched.knows(gpu),
-        Subject::Pair(pair) => matched.knows(pair.source) && matched.knows(pair.destination),
-    };
-    known.then_some(subject)
-}
-
-/// A subject of B in A's numbers.
-pub(super) fn of_b(matched: &Matched, subject: Subject) -> Option<Subject> {
-    Some(match subject {
-        Subject::Gpu(gpu) => Subject::Gpu(matched.gpu_from_b(gpu)?),
-        Subject::Pair(pair) => Subject::Pair(matched.pair_from_b(pair)?),
-    })
 }
 
 /// Mechanism and rung in words.
@@ -155,77 +149,17 @@ pub(super) fn what(mechanism: &str, rung: Rung, load: Option<Load>) -> String {
 }
 
 fn mechanisms(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
-    let one = tried(a, |subject| of_a(matched, subject));
-    let other = tried(b, |subject| of_b(matched, subject));
+    let one = tried(a, |subject| matched.subject(Letter::A, subject));
+    let other = tried(b, |subject| matched.subject(Letter::B, subject));
     let keys: BTreeSet<&Tried<'_>> = one.keys().chain(other.keys()).collect();
     for key @ (rung, mechanism, load, subject) in keys {
-        let told = |map: &BTreeMap<Tried<'_>, &Outcome>| {
-            let outcome = map.get(key).copied();
-            outcome
-                .filter(|o| !matches!(o, Outcome::NotRun { .. }))
-                .map(|o| o.word().to_string())
-        };
         let what = what(mechanism, *rung, *load);
-        match (told(&one), told(&other)) {
-            (Some(a), Some(b)) => tally.texts(&what, &subject.to_string(), &a, &b),
-            (Some(_), None) => tally.one_sided(&what, "B", "not run"),
-            (None, Some(_)) => tally.one_sided(&what, "A", "not run"),
-            (None, None) => {}
-        }
+        let sides = (
+            one.get(key).copied().and_then(told),
+            other.get(key).copied().and_then(told),
+        );
+        tally.ran(&what, &subject.to_string(), sides);
     }
-}
-
-fn reductions(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
-    type Key = (String, Vec<u32>);
-    fn worst(
-        report: &Report,
-        gpus: impl Fn(&[u32]) -> Option<Vec<u32>>,
-    ) -> BTreeMap<Key, &Outcome> {
-        let mut map: BTreeMap<Key, &Outcome> = BTreeMap::new();
-        for reduction in &report.reductions {
-            let Some(gpus) = gpus(&reduction.gpus) else {
-                continue;
-            };
-            let words = reduction.arrangement.words();
-            let key = (format!("all-reduce {}, {words}", reduction.algorithm), gpus);
-            map.entry(key)
-                .and_modify(|known| {
-                    if weight(&reduction.outcome) > weight(known) {
-                        *known = &reduction.outcome;
-                    }
-                })
-                .or_insert(&reduction.outcome);
-        }
-        map
-    }
-    let one = worst(a, |gpus| {
-        gpus.iter()
-            .all(|g| matched.knows(GpuIndex(*g)))
-            .then(|| gpus.to_vec())
-    });
-    let other = worst(b, |gpus| group_from_b(matched, gpus));
-    let keys: BTreeSet<&Key> = one.keys().chain(other.keys()).collect();
-    for key in keys {
-        let word = |map: &BTreeMap<Key, &Outcome>| map.get(key).map(|o| o.word().to_string());
-        match (word(&one), word(&other)) {
-            (Some(a), Some(b)) => tally.texts(&key.0, &group_words(&key.1), &a, &b),
-            (Some(_), None) => tally.one_sided(&key.0, "B", "not run"),
-            (None, Some(_)) => tally.one_sided(&key.0, "A", "not run"),
-            (None, None) => {}
-        }
-    }
-}
-
-/// A group of B's GPUs in A's numbers.
-pub(super) fn group_from_b(matched: &Matched, gpus: &[u32]) -> Option<Vec<u32>> {
-    let moved = gpus.iter().map(|g| matched.gpu_from_b(GpuIndex(*g)));
-    moved.map(|g| g.map(|g| g.0)).collect()
-}
-
-/// "GPUs 0,1,2".
-pub(super) fn group_words(gpus: &[u32]) -> String {
-    let words: Vec<String> = gpus.iter().map(u32::to_string).collect();
-    format!("GPUs {}", words.join(","))
 }
 
 /// A cause is held or it is not; why it is not held (cleared, no evidence) is no difference of the host.
@@ -287,6 +221,48 @@ fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
     for other in &b.consumers {
         if !a.consumers.iter().any(|c| c.id == other.id) {
             tally.one_sided(&other.name, "A", "that version does not know it");
+        }
+    }
+}
+
+/// Where the whole group may not rely on something, its islands still may.
+fn islands(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let all = |report: &Report, side: Letter| -> BTreeMap<(String, Group), ConsumerState> {
+        let consumers = report.consumers.iter();
+        let islands = consumers.flat_map(|consumer| {
+            let of = consumer.islands.iter();
+            of.map(|island| (consumer.name.clone(), island))
+        });
+        let known = islands.filter_map(|(name, island)| {
+            let gpus: Vec<u32> = island.gpus.iter().map(|gpu| gpu.0).collect();
+            Some((
+                (name, Group::new(matched.gpus(side, &gpus)?)?),
+                island.state,
+            ))
+        });
+        known.collect()
+    };
+    let (one, other) = (all(a, Letter::A), all(b, Letter::B));
+    for ((name, group), mine) in &one {
+        if let Some(theirs) = other.get(&(name.clone(), *group)) {
+            let word = |state: &ConsumerState| match state {
+                ConsumerState::Proven => "proven",
+                ConsumerState::Vetoed => "vetoed",
+                ConsumerState::Unproven => "unproven",
+                ConsumerState::NotApplicable => "does not exist here",
+            };
+            let what = format!("{name}, island alone");
+            tally.texts(&what, &group.to_string(), word(mine), word(theirs));
+        }
+    }
+}
+
+/// What follows for engines: which all-reduce each is told to use.
+fn backends(a: &Report, b: &Report, tally: &mut Tally) {
+    for one in &a.recommendations {
+        if let Some(other) = b.recommendations.iter().find(|r| r.engine == one.engine) {
+            let what = "recommended all-reduce";
+            tally.texts(what, &one.engine, &one.backend_name, &other.backend_name);
         }
     }
 }

@@ -15,6 +15,22 @@ fn word(authenticity: Authenticity) -> &'static str {
     }
 }
 
+fn one_is_empty(a: &Report, b: &Report) -> bool {
+    holds(a).is_empty() || holds(b).is_empty()
+}
+
+/// What a report holds beside the reading of its host.
+fn holds(report: &Report) -> Vec<&'static str> {
+    [
+        (!report.records.is_empty(), "tests of transfers"),
+        (!report.reductions.is_empty(), "timed all-reduces"),
+        (!report.traffic.is_empty(), "timed copies"),
+    ]
+    .into_iter()
+    .filter_map(|(has, what)| has.then_some(what))
+    .collect()
+}
+
 pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
     let mut warnings = Vec::new();
     if a.authenticity != b.authenticity {
@@ -34,10 +50,22 @@ pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
                 }
             ));
         }
-        if report.records.is_empty() {
+        if holds(report).is_empty() {
             warnings.push(format!("nothing was tested in {side}"));
         }
     }
+    let (one, other) = (holds(a), holds(b));
+    if one != other && !one.is_empty() && !other.is_empty() {
+        warnings.push(format!(
+            "A holds {}, B holds {}: what one of them does not hold is not compared",
+            one.join(" and "),
+            other.join(" and ")
+        ));
+    }
+    let algorithms = |report: &Report| -> BTreeSet<String> {
+        let ran = report.reductions.iter().filter(|r| r.outcome.ran());
+        ran.map(|r| format!("all-reduce {}", r.algorithm)).collect()
+    };
     let budget = |report: &Report| report.coverage.budget.as_ref().map(|b| b.name.clone());
     if let (Some(one), Some(other)) = (budget(a), budget(b))
         && one != other
@@ -51,20 +79,24 @@ pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
         let ran = report.records.iter().filter(|r| r.outcome.ran());
         ran.map(|r| r.case.mechanism.clone()).collect()
     };
-    let (one, other) = (mechanisms(a), mechanisms(b));
-    if !one.is_empty() && !other.is_empty() {
-        for (side, mine, theirs) in [("A", &one, &other), ("B", &other, &one)] {
-            let only: Vec<&str> = mine.difference(theirs).map(String::as_str).collect();
-            if !only.is_empty() {
-                warnings.push(format!(
-                    "other coverage: only {side} ran {}",
-                    only.join(", ")
-                ));
+    let all = [
+        (mechanisms(a), mechanisms(b)),
+        (algorithms(a), algorithms(b)),
+    ];
+    for (one, other) in all {
+        if !one.is_empty() && !other.is_empty() {
+            for (side, mine, theirs) in [("A", &one, &other), ("B", &other, &one)] {
+                let only: Vec<&str> = mine.difference(theirs).map(String::as_str).collect();
+                if !only.is_empty() {
+                    warnings.push(format!(
+                        "other coverage: only {side} ran {}",
+                        only.join(", ")
+                    ));
+                }
             }
         }
     }
-    if a.tested_gpus.len() != b.tested_gpus.len() && !a.records.is_empty() && !b.records.is_empty()
-    {
+    if a.tested_gpus.len() != b.tested_gpus.len() && !one_is_empty(a, b) {
         warnings.push(format!(
             "other coverage: {} GPUs were tested in A, {} in B",
             a.tested_gpus.len(),

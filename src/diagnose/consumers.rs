@@ -5,10 +5,12 @@
 use super::evidence::{Evidence, PeerClaim};
 use crate::{
     model::{
-        case::{Outcome, Record, Rung},
+        case::{Outcome, Record, Rung, Subject},
         finding::{Consumer, ConsumerState, IslandConsumer, Veto},
-        ladder::made_up_for,
+        group::Group,
+        ladder::{Step, made_up_for},
         pair::{GpuIndex, OrderedPair},
+        reduction::MOST_RANKS,
         topology::Island,
     },
     profile::{ConsumerPath, ConsumerProfile, Need, Unused, embedded_consumers},
@@ -31,7 +33,11 @@ pub fn consumers_of(
         condemned: evidence.condemned_gpus(),
         fared: pairs_of(group)
             .into_iter()
-            .map(|p| (p, fared(evidence, p)))
+            .map(|p| (p, fared(evidence.of_pair(p))))
+            .collect(),
+        groups: evidence
+            .groups()
+            .map(|g| (g, fared(evidence.of_group(g))))
             .collect(),
     };
     let islands = islands(evidence, group);
@@ -122,15 +128,15 @@ impl Fate<'_> {
     }
 }
 
-/// A mechanism on a pair, quiet or under load.
+/// A mechanism on a pair or group, quiet or under load.
 struct Fared<'a> {
     mechanism: &'a str,
     rung: Rung,
     fate: Fate<'a>,
 }
 
-fn fared<'a>(e: &Evidence<'a>, pair: OrderedPair) -> Vec<Fared<'a>> {
-    let mine: Vec<&Record> = e.of_pair(pair).collect();
+fn fared<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Fared<'a>> {
+    let mine: Vec<&Record> = records.collect();
     let mut all: Vec<Fared> = Vec::new();
     for record in mine.iter().copied() {
         let fate = match &record.outcome {
@@ -214,6 +220,8 @@ struct Court<'e, 'a> {
     e: &'e Evidence<'a>,
     condemned: BTreeSet<GpuIndex>,
     fared: BTreeMap<OrderedPair, Vec<Fared<'a>>>,
+    /// All groups of which anything was asked.
+    groups: BTreeMap<Group, Vec<Fared<'a>>>,
 }
 
 impl<'a> Court<'_, 'a> {
@@ -235,7 +243,7 @@ impl<'a> Court<'_, 'a> {
                 format!("vetoed by GPU{gpu}, which fails by itself"),
             );
         }
-        let vetoes = self.vetoes(kind, &pairs);
+        let vetoes = self.vetoes(kind, group, &pairs);
         if let Some(first) = vetoes.first() {
             return Judged {
                 vetoes: vetoes.clone(),
@@ -259,7 +267,7 @@ impl<'a> Court<'_, 'a> {
                 );
             }
             (Some(_), ConsumerPath::Either) => {
-                let mut judged = self.prove(&kind.without_peer_access, &pairs);
+                let mut judged = self.prove(&kind.without_peer_access, group, &pairs);
                 judged.sentence.push_str(" (copies go through the host)");
                 return judged;
             }
@@ -273,11 +281,17 @@ impl<'a> Court<'_, 'a> {
         {
             return Judged::plainly(ConsumerState::NotApplicable, reason);
         }
-        self.prove(&kind.needs, &pairs)
+        self.prove(&kind.needs, group, &pairs)
     }
 
-    /// Failures of what the consumer needs, the lowest rung first, each pair once.
-    fn vetoes(&self, kind: &ConsumerProfile, pairs: &[OrderedPair]) -> Vec<Veto> {
+    /// Failures of what the consumer needs, the lowest rung first, each pair and each group of GPUs once. A group that
+    /// reaches beyond this one says nothing of it.
+    fn vetoes(
+        &self,
+        kind: &ConsumerProfile,
+        group: &[GpuIndex],
+        pairs: &[OrderedPair],
+    ) -> Vec<Veto> {
         let needed = |row: &Fared| {
             kind.needs.iter().any(|need| {
                 if need.one_of.is_empty() {
@@ -291,23 +305,30 @@ impl<'a> Court<'_, 'a> {
                 }
             })
         };
-        let mut all: Vec<Veto> = pairs
+        let worst = |rows: &[Fared<'a>]| -> Option<&'a Record> {
+            let failed = rows.iter().filter_map(|row| match row.fate {
+                Fate::Failed(record) if needed(row) => Some(record),
+                _ => None,
+            });
+            failed.min_by_key(|r| r.case.rung)
+        };
+        let of_pairs = pairs.iter().filter_map(|pair| worst(self.rows(*pair)));
+        let inside = self
+            .groups
             .iter()
-            .filter_map(|pair| {
-                let failed = self.rows(*pair).iter().filter_map(|row| match row.fate {
-                    Fate::Failed(record) if needed(row) => Some(record),
-                    _ => None,
-                });
-                let worst = failed.min_by_key(|r| r.case.rung)?;
-                Some(Veto {
-                    pair: *pair,
-                    rung: worst.case.rung,
-                    mechanism: worst.case.mechanism.clone(),
-                    word: worst.outcome.word().to_string(),
-                })
+            .filter(|(part, _)| part.gpus().all(|gpu| group.contains(&gpu)));
+        let of_groups = inside.filter_map(|(_, rows)| worst(rows));
+        let mut all: Vec<Veto> = of_pairs
+            .chain(of_groups)
+            .map(|worst| Veto {
+                pair: worst.case.subject.pair(),
+                group: worst.case.subject.group(),
+                rung: worst.case.rung,
+                mechanism: worst.case.mechanism.clone(),
+                word: worst.outcome.word().to_string(),
             })
             .collect();
-        all.sort_by_key(|veto| (veto.rung, veto.pair));
+        all.sort_by_key(|veto| (veto.rung, veto.group, veto.pair));
         all
     }
 
@@ -363,18 +384,19 @@ impl<'a> Court<'_, 'a> {
     }
 
     /// How far the needs are proven on all pairs.
-    fn prove(&self, needs: &[Need], pairs: &[OrderedPair]) -> Judged {
+    fn prove(&self, needs: &[Need], group: &[GpuIndex], pairs: &[OrderedPair]) -> Judged {
         let mut reached = None;
-        let mut gaps: Vec<(Rung, Gap, OrderedPair)> = Vec::new();
+        let mut gaps: Vec<(Rung, Gap, Subject)> = Vec::new();
         for need in needs {
             let worst = pairs
                 .iter()
-                .filter_map(|p| Some((self.gap(need, *p)?, *p)))
-                .max_by_key(|(gap, pair)| (gap.weight(), std::cmp::Reverse(*pair)));
+                .filter_map(|p| Some((self.gap(need, self.rows(*p))?, Subject::Pair(*p))))
+                .chain(self.gap_together(need, group))
+                .max_by_key(|(gap, subject)| (gap.weight(), std::cmp::Reverse(*subject)));
             match worst {
                 None if gaps.is_empty() => reached = Some(need.rung),
                 None => {}
-                Some((gap, pair)) => gaps.push((need.rung, gap, pair)),
+                Some((gap, subject)) => gaps.push((need.rung, gap, subject)),
             }
         }
         let as_far = !gaps.is_empty() && gaps.iter().all(|(_, gap, _)| *gap == Gap::Version);
@@ -421,14 +443,36 @@ impl<'a> Court<'_, 'a> {
         })
     }
 
-    /// Why `need` is not proven on `pair`; `None` when it is.
-    fn gap(&self, need: &Need, pair: OrderedPair) -> Option<Gap> {
+    /// Why a need of rung 6 is not proven on the group as a whole, beyond what its pairs say; a pair is its own group. The
+    /// smallest group that was tried and holds all of this one speaks for it.
+    fn gap_together(&self, need: &Need, group: &[GpuIndex]) -> Option<(Gap, Subject)> {
+        let tested = |step: &Step| step.rung == Rung::Reduced;
+        if need.rung != Rung::Reduced || group.len() < 3 || !self.e.ladder.iter().any(tested) {
+            return None;
+        }
+        let whole = Subject::Group(Group::new(group.iter().map(|gpu| gpu.0))?);
+        let holding = self
+            .groups
+            .iter()
+            .filter(|(tried, _)| group.iter().all(|gpu| tried.touches(*gpu)));
+        match holding.min_by_key(|(tried, _)| tried.count()) {
+            Some((tried, rows)) => Some((self.gap(need, rows)?, Subject::Group(*tried))),
+            None if group.len() > MOST_RANKS as usize => Some((Gap::Version, whole)),
+            None => {
+                let what = "the group as a whole".to_string();
+                Some((Gap::Untested(vec![what]), whole))
+            }
+        }
+    }
+
+    /// Why `need` is not proven on a pair or group that fared so; `None` when it is.
+    fn gap(&self, need: &Need, fared: &[Fared<'a>]) -> Option<Gap> {
         if need.one_of.is_empty() {
-            return self.gap_of_set(need.rung, &["*".to_string()], pair).err();
+            return self.gap_of_set(need.rung, &["*".to_string()], fared).err();
         }
         let mut worst: Option<Gap> = None;
         for set in &need.one_of {
-            match self.gap_of_set(need.rung, set, pair) {
+            match self.gap_of_set(need.rung, set, fared) {
                 Ok(()) => return None,
                 Err(gap) => gap.into_worst(&mut worst),
             }
@@ -436,10 +480,10 @@ impl<'a> Court<'_, 'a> {
         worst
     }
 
-    /// Whether a set of mechanisms is proven on a pair: each one that exists here ran and was intact, at least one did.
-    fn gap_of_set(&self, rung: Rung, set: &[String], pair: OrderedPair) -> Result<(), Gap> {
-        let rows: Vec<&Fared> = self
-            .rows(pair)
+    /// Whether a set of mechanisms is proven on a pair or group: each one that exists here ran and was intact, at least one
+    /// did.
+    fn gap_of_set(&self, rung: Rung, set: &[String], fared: &[Fared<'a>]) -> Result<(), Gap> {
+        let rows: Vec<&Fared> = fared
             .iter()
             .filter(|row| row.rung != Rung::Loaded)
             .collect();
@@ -511,14 +555,23 @@ fn veto_words(first: &Veto, more: usize) -> String {
         Rung::Loaded => ", only under load",
         _ => "",
     };
+    let things = if first.group.is_some() {
+        "group"
+    } else {
+        "pair"
+    };
     let more = match more {
         0 => String::new(),
-        1 => "; and 1 more pair".to_string(),
-        n => format!("; and {n} more pairs"),
+        1 => format!("; and 1 more {things}"),
+        n => format!("; and {n} more {things}s"),
+    };
+    let who = match (first.pair, first.group) {
+        (Some(pair), _) => format!("pair {pair}"),
+        (None, Some(group)) => format!("{group} together"),
+        (None, None) => "what is not named".to_string(),
     };
     format!(
-        "vetoed by pair {} at {} ({}: {}{load}{more})",
-        first.pair,
+        "vetoed by {who} at {} ({}: {}{load}{more})",
         number(first.rung),
         first.mechanism,
         first.word
@@ -526,19 +579,21 @@ fn veto_words(first: &Veto, more: usize) -> String {
 }
 
 /// The gaps of a consumer in a sentence.
-fn words(gaps: &[(Rung, Gap, OrderedPair)]) -> String {
+fn words(gaps: &[(Rung, Gap, Subject)]) -> String {
     let rungs = |wanted: &dyn Fn(&Gap) -> bool| -> Vec<Rung> {
         let these = gaps.iter().filter(|(_, gap, _)| wanted(gap));
         these.map(|(rung, ..)| *rung).collect()
     };
     let mut parts = Vec::new();
-    for (rung, gap, pair) in gaps {
+    for (rung, gap, subject) in gaps {
+        let pair = match subject {
+            Subject::Pair(pair) => format!("pair {pair}"),
+            other => other.to_string(),
+        };
         let at = number(*rung);
         match gap {
             Gap::NotRun(mechanism, why) => {
-                parts.push(format!(
-                    "{mechanism} at {at} did not run on pair {pair} ({why})"
-                ));
+                parts.push(format!("{mechanism} at {at} did not run on {pair} ({why})"));
             }
             Gap::Untested(some) if !some.is_empty() => {
                 let were = if some.len() == 1 { "was" } else { "were" };
@@ -546,7 +601,7 @@ fn words(gaps: &[(Rung, Gap, OrderedPair)]) -> String {
             }
             Gap::Refused(mechanism, answer) => {
                 parts.push(format!(
-                    "{mechanism} at {at} was refused on pair {pair} ({answer})"
+                    "{mechanism} at {at} was refused on {pair} ({answer})"
                 ));
             }
             Gap::Absent(why) => parts.push(format!("{at} does not exist here ({why})")),

@@ -1,7 +1,7 @@
 //! What was planned, ran, and did not; and the smallest fault rate that would have been seen.
 
 use crate::model::{
-    case::{Outcome, Record, Rung},
+    case::{Outcome, Record, Rung, Subject},
     pair::OrderedPair,
     report::{Coverage, Gap, Sensitivity},
 };
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
     let mut not_applicable: BTreeMap<&str, u32> = BTreeMap::new();
     let mut not_run: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut attempts: BTreeMap<(Rung, &str), BTreeMap<OrderedPair, u64>> = BTreeMap::new();
+    let mut attempts: BTreeMap<(Rung, &str), BTreeMap<Subject, u64>> = BTreeMap::new();
     let mut ran = 0;
     for record in records {
         match &record.outcome {
@@ -27,10 +27,11 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
                 let tried = record.case.rung != Rung::Advertised;
                 if tried
                     && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
-                    && let Some(pair) = record.case.subject.pair()
+                    && !matches!(record.case.subject, Subject::Gpu(_))
                 {
                     let key = (record.case.rung, record.case.mechanism.as_str());
-                    *attempts.entry(key).or_default().entry(pair).or_default() +=
+                    let tried = attempts.entry(key).or_default();
+                    *tried.entry(record.case.subject).or_default() +=
                         u64::from(record.attempts_ran);
                 }
             }
@@ -39,7 +40,7 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
     let fewest = attempts
         .iter()
         .filter(|((rung, _), _)| *rung != Rung::Loaded)
-        .flat_map(|(_, pairs)| pairs.values().copied())
+        .flat_map(|(_, subjects)| subjects.values().copied())
         .filter(|n| *n > 0)
         .min();
     let gaps = |reasons: BTreeMap<&str, u32>| {
@@ -61,7 +62,7 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
         seen_fault_rate: fewest.map(seen_with),
         sensitivity: attempts
             .into_iter()
-            .flat_map(|((rung, mechanism), pairs)| sensitivity(rung, mechanism, pairs))
+            .flat_map(|((rung, mechanism), subjects)| sensitivity(rung, mechanism, subjects))
             .collect(),
     }
 }
@@ -71,11 +72,23 @@ fn seen_with(attempts: u64) -> f64 {
     1.0 - 0.05f64.powf(1.0 / attempts as f64)
 }
 
-/// Pairs of one mechanism with the same number of attempts together, most attempts first.
-fn sensitivity(rung: Rung, mechanism: &str, pairs: BTreeMap<OrderedPair, u64>) -> Vec<Sensitivity> {
+/// Pairs of one mechanism with the same number of attempts together, most attempts first; then groups of GPUs, each by
+/// itself.
+fn sensitivity(rung: Rung, mechanism: &str, tried: BTreeMap<Subject, u64>) -> Vec<Sensitivity> {
     let mut groups: BTreeMap<u64, Vec<OrderedPair>> = BTreeMap::new();
-    for (pair, attempts) in pairs.into_iter().filter(|(_, n)| *n > 0) {
-        groups.entry(attempts).or_default().push(pair);
+    let mut together = Vec::new();
+    for (subject, attempts) in tried.into_iter().filter(|(_, n)| *n > 0) {
+        match subject.pair() {
+            Some(pair) => groups.entry(attempts).or_default().push(pair),
+            None => together.push(Sensitivity {
+                mechanism: mechanism.to_string(),
+                rung,
+                attempts,
+                seen_fault_rate: seen_with(attempts),
+                pairs: 0,
+                only: vec![subject.to_string()],
+            }),
+        }
     }
     let largest = groups.values().map(Vec::len).max().unwrap_or(0);
     let mut named = false;
@@ -95,7 +108,7 @@ fn sensitivity(rung: Rung, mechanism: &str, pairs: BTreeMap<OrderedPair, u64>) -
             },
         }
     });
-    groups.collect()
+    groups.chain(together).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    group::Group,
     ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
@@ -138,6 +139,46 @@ impl<'a> Evidence<'a> {
     /// Records of one GPU by itself.
     pub fn of_gpu(&self, gpu: GpuIndex) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of(Subject::Gpu(gpu))
+    }
+
+    /// Groups with any record, ascending.
+    pub fn groups(&self) -> impl Iterator<Item = Group> + use<'a, '_> {
+        self.by_subject.keys().filter_map(|s| s.group())
+    }
+
+    /// Records of what was asked of all GPUs of `group` together, in order.
+    pub fn of_group(&self, group: Group) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.of(Subject::Group(group))
+    }
+
+    /// Whether all-reduces over these GPUs together are known to be exact: those of the smallest group that was tried and
+    /// holds them all ran and were right. A pair is its own group.
+    pub fn reduces_together(&self, gpus: &[GpuIndex]) -> bool {
+        let holding = self
+            .groups()
+            .filter(|group| gpus.iter().all(|gpu| group.touches(*gpu)));
+        let Some(smallest) = holding.min_by_key(|group| group.count()) else {
+            return gpus.len() <= 2;
+        };
+        let mut records = self
+            .of_group(smallest)
+            .filter(|r| !matches!(r.outcome, Outcome::NotApplicable { .. }))
+            .peekable();
+        records.peek().is_some() && records.all(|r| r.outcome.is_intact())
+    }
+
+    /// What failed of the groups that lie among these GPUs: wrong data before all else, then the first.
+    pub fn group_failure(&self, gpus: &[GpuIndex]) -> Option<&'a Record> {
+        let within = |group: Group| group.gpus().all(|gpu| gpus.contains(&gpu));
+        let failed = || {
+            let inside = self.groups().filter(|group| within(*group));
+            inside
+                .flat_map(|group| self.of_group(group))
+                .filter(|r| r.outcome.is_failure())
+        };
+        failed()
+            .find(|r| r.outcome.corruption().is_some())
+            .or_else(|| failed().next())
     }
 
     /// The climb of one pair.

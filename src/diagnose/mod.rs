@@ -2,17 +2,21 @@
 //! the same answer from a live run and from a saved report. Knows nothing of drivers, engines' flags or printing.
 
 mod cause;
+mod compare;
 mod consumers;
 mod coverage;
 mod evidence;
 mod ladder;
+pub mod reductions;
 #[cfg(test)]
 pub(crate) mod sample;
 mod ticket;
+pub mod traffic;
 mod verdict;
 mod weigh;
 
 pub use cause::ROSTER;
+pub use compare::compare;
 pub use consumers::{consumers, consumers_of};
 pub use coverage::coverage;
 pub(crate) use evidence::involves_host;

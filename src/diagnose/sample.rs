@@ -5,6 +5,7 @@ use crate::model::{
     case::{
         Case, Corruption, Load, Outcome, PeerAccess, Record, Rung, Subject, UnitCounts, WrongKind,
     },
+    group::Group,
     ladder::Step,
     measurement::{Measurement, Unit},
     pair::{GpuIndex, OrderedPair, PairTable},
@@ -27,7 +28,7 @@ pub(crate) const MECHANISMS: [(&str, Rung); 6] = [
 ];
 
 /// What later versions added, with its rungs.
-pub(crate) const HIGHER: [(&str, Rung); 17] = [
+pub(crate) const HIGHER: [(&str, Rung); 19] = [
     ("host-exchange", Rung::Staged),
     ("pool-ce-push", Rung::Copied),
     ("pool-ce-pull", Rung::Copied),
@@ -45,7 +46,12 @@ pub(crate) const HIGHER: [(&str, Rung); 17] = [
     ("vmm-sm-store", Rung::Shared),
     ("resident", Rung::Resident),
     ("ipc-resident", Rung::Resident),
+    ("one-shot-push", Rung::Reduced),
+    ("ipc-one-shot-push", Rung::Reduced),
 ];
+
+/// All-reduces among them.
+pub(crate) const REDUCTIONS: [&str; 2] = ["one-shot-push", "ipc-one-shot-push"];
 
 /// A host under construction.
 pub(crate) struct Host {
@@ -226,6 +232,7 @@ impl Host {
                 attempts: 3,
                 timed: false,
                 load: None,
+                all_reduce: None,
             },
             attempts_ran: if outcome.ran() { 3 } else { 0 },
             outcome,
@@ -262,6 +269,11 @@ impl Host {
                 self.load(p, mechanism, Load::AllPairs, Outcome::Intact, 25.0);
             }
         }
+        if self.count() > 2 {
+            for mechanism in REDUCTIONS {
+                self.together(0..self.count(), mechanism, Outcome::Intact);
+            }
+        }
         let all = MECHANISMS.iter().chain(&HIGHER);
         self.ladder = all
             .map(|(mechanism, rung)| Step {
@@ -269,6 +281,23 @@ impl Host {
                 rung: *rung,
             })
             .collect();
+    }
+
+    /// What became of an all-reduce over these GPUs together.
+    pub(crate) fn together(
+        &mut self,
+        gpus: impl IntoIterator<Item = u32>,
+        mechanism: &str,
+        outcome: Outcome,
+    ) {
+        let group = Group::new(gpus).unwrap();
+        self.put(Subject::Group(group), mechanism, Rung::Reduced, outcome);
+    }
+
+    /// As a version before rung 6 left it.
+    pub(crate) fn without_reductions(&mut self) {
+        self.records.retain(|r| r.case.rung != Rung::Reduced);
+        self.ladder.retain(|step| step.rung != Rung::Reduced);
     }
 
     /// What became of a pair and mechanism under load, with its rate in GB/s.

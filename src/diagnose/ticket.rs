@@ -10,6 +10,7 @@ use crate::model::{
     case::{Case, Corruption, Outcome, PeerAccess, Record, Rung, Subject, UnitCounts, WrongKind},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
+    reading::Reading,
     report::{Grading, Verdict},
     snapshot::Snapshot,
     ticket::{Conclusion, Diagnosis, Remark, RemarkKind, Ticket, Unknown},
@@ -34,6 +35,25 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     } else {
         said.into_iter().chain(held).collect()
     };
+    let disagree = ticket.hosts.join("; ");
+    if !measured && !disagree.is_empty() {
+        let next = "say from which host each file is, and give those of one host".to_string();
+        return Diagnosis {
+            verdict: Verdict {
+                grading: Grading::Inconclusive,
+                headline: format!("the files disagree about the GPUs: {disagree}; from which host is each?"),
+                cause: "texts of several hosts, or of a host and a container on it, make no one picture, and nothing was concluded from them".to_string(),
+                next: next.clone(),
+                worst_pair: None,
+            },
+            next_because: "a suspect that follows from a mixture is invented".to_string(),
+            conclusions: Vec::new(),
+            suspects: Vec::new(),
+            cleared: Vec::new(),
+            unknown: Vec::new(),
+            measured,
+        };
+    }
     let (suspects, mut cleared) = if measured {
         (Vec::new(), Vec::new())
     } else {
@@ -177,7 +197,18 @@ fn supposed(
     }
     let hang = main_remark(ticket).is_some_and(|r| r.kind == RemarkKind::Hang);
     let records: Vec<Record> = pairs.iter().flat_map(|p| suppose(*p, hang)).collect();
-    let evidence = suppose_all(snapshot, &records);
+    // An IOMMU that is seen to translate names a suspect even where no text says whether this is a guest; the supposition
+    // is said with it.
+    let translates = snapshot
+        .gpus
+        .iter()
+        .any(|g| g.iommu.known().and_then(|i| i.translates()) == Some(true));
+    let taken_for_bare = translates && evidence.is_guest().is_none();
+    let mut bare = snapshot.clone();
+    if taken_for_bare {
+        bare.host.hypervisor = Reading::Known(false);
+    }
+    let evidence = suppose_all(&bare, &records);
     let reported = ticket.remarks.iter().any(|r| r.kind.suspects_peers());
     let most = if reported {
         Confidence::Probable
@@ -193,6 +224,12 @@ fn supposed(
         match finding.judgement {
             Judgement::Indicted if !held_already(&finding) => {
                 finding.confidence = finding.confidence.min(most);
+                if taken_for_bare {
+                    finding.evidence.push(
+                        "supposed: bare metal; no text says so (systemd-detect-virt does)"
+                            .to_string(),
+                    );
+                }
                 suspects.push(finding);
             }
             Judgement::Cleared => cleared.push(finding),
@@ -228,6 +265,7 @@ fn suppose(pair: OrderedPair, hang: bool) -> [Record; 3] {
             attempts: 1,
             timed: false,
             load: None,
+            all_reduce: None,
         },
         outcome,
         peer_access,
@@ -303,7 +341,13 @@ fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
             "the IOMMU refused accesses of a device".to_string(),
             "its domain translates addresses, and what was refused was not delivered".to_string(),
             vec![line(fault)],
-            vec!["on bare metal: boot with iommu=pt (Intel: intel_iommu=on iommu=pt), then 'peerproof qualify'"],
+            if passes_through(snapshot) {
+                vec![
+                    "iommu=pt is on the command line already and did not take effect here: see that the log is of the same boot (its own 'Command line:'), that no later iommu=nopt or iommu.passthrough=0 undoes it, and that the log does not say 'Memory encryption detected', which switches it off; then 'grep . /sys/kernel/iommu_groups/*/type'",
+                ]
+            } else {
+                vec!["on bare metal: boot with iommu=pt (Intel: intel_iommu=on iommu=pt), then 'peerproof qualify'"]
+            },
         ));
     }
     out.extend(custom_all_reduce(snapshot, ticket));
@@ -349,6 +393,15 @@ fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         out.push(transport);
     }
     out
+}
+
+/// Whether the pasted command line asks for identity domains already.
+fn passes_through(snapshot: &Snapshot) -> bool {
+    let line = snapshot.host.cmdline.known();
+    line.is_some_and(|l| {
+        l.split_whitespace()
+            .any(|w| matches!(w, "iommu=pt" | "iommu.passthrough=1"))
+    })
 }
 
 /// NCCL's transports, when all of one host go through its memory.

@@ -4,11 +4,12 @@
 use super::{
     evidence::{ControlArm, Evidence, PeerClaim, name_pairs},
     ladder::rung_reached,
-    weigh::requalify,
+    weigh::{requalify, requalify_group},
 };
 use crate::model::{
     case::{Outcome, Record, Rung, Subject, WrongKind},
     finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
+    group::Group,
     ladder::{RungState, Standing},
     pair::{GpuIndex, OrderedPair},
     report::{Coverage, Grading, Selftest, Verdict},
@@ -113,11 +114,13 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             Subject::Pair(p) => {
                 !condemned.contains(&p.source) && !condemned.contains(&p.destination)
             }
+            Subject::Group(group) => !group.gpus().any(|gpu| condemned.contains(&gpu)),
             Subject::Gpu(_) => true,
         };
+        // A pair that fails explains the groups that hold it.
         let failing = match record.case.subject {
             Subject::Pair(p) => failing_cases.get(&p).copied().unwrap_or_default(),
-            Subject::Gpu(_) => 0,
+            Subject::Gpu(_) | Subject::Group(_) => 0,
         };
         // The lowest rung first; of its cases the longest, which tells a shift from a drop.
         let units = record.outcome.corruption().map_or(0, |c| c.units);
@@ -163,6 +166,9 @@ fn failed(
         headline.push_str(load.words());
     }
     let counted = same_fault(e, worst);
+    if let Some(group) = worst.case.subject.group() {
+        headline.push_str(&alone_in_groups(e, group));
+    }
     if let Some(pair) = pair {
         headline.push_str(&format!(
             "; {} of {} pairs",
@@ -212,7 +218,16 @@ fn failed(
     if !vetoed.is_empty() {
         cause.push_str(&format!(". Vetoed: {}", vetoed.join(", ")));
     }
+    if let Some(pair) = pair.filter(|p| e.has_nvlink(*p) && worst.case.rung >= Rung::Copied) {
+        cause.push_str(&format!(
+            ". Keep traffic off this pair until it passes: leave GPU{} or GPU{} out (CUDA_VISIBLE_DEVICES), or NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce",
+            pair.source, pair.destination
+        ));
+    }
     let again = || {
+        if let Some(group) = worst.case.subject.group() {
+            return requalify_group(group, &worst.case.mechanism);
+        }
         let mechanisms = ["bounce", "staged", worst.case.mechanism.as_str()];
         // Load is made by many pairs: one pair alone would not show it again.
         requalify(if loaded { &[] } else { pair.as_slice() }, &mechanisms)
@@ -245,6 +260,33 @@ fn failed(
             .unwrap_or_else(again),
         worst_pair: pair,
     }
+}
+
+/// What the pairs and smaller groups in a failing group say of it.
+fn alone_in_groups(e: &Evidence, group: Group) -> String {
+    let right = |records: &mut dyn Iterator<Item = &Record>| {
+        let mut ran = records
+            .filter(|r| r.case.rung == Rung::Reduced && r.outcome.ran())
+            .peekable();
+        ran.peek().is_some() && ran.all(|r| r.outcome.is_intact())
+    };
+    let pairs: Vec<OrderedPair> = group.pairs().collect();
+    let intact = pairs.iter().filter(|p| right(&mut e.of_pair(**p))).count();
+    let mut text = match intact {
+        0 => "; none of its pairs was tried by itself".to_string(),
+        n if n == pairs.len() => format!("; each of its {n} pairs is right by itself"),
+        n => format!("; {n} of its {} pairs are right by themselves", pairs.len()),
+    };
+    let parts: Vec<String> = e
+        .groups()
+        .filter(|part| *part != group && part.is_within(group))
+        .filter(|part| right(&mut e.of_group(*part)))
+        .map(|part| part.to_string())
+        .collect();
+    if !parts.is_empty() {
+        text.push_str(&format!(", and so are {}", parts.join(" and ")));
+    }
+    text
 }
 
 /// A command that runs pairs again, of a cause that may hold many, turned to the pair and mechanism of the headline.
@@ -299,7 +341,15 @@ fn same_fault(e: &Evidence, worst: &Record) -> BTreeSet<OrderedPair> {
 fn other_faults(e: &Evidence, worst: &Record, counted: &BTreeSet<OrderedPair>) -> usize {
     let told = |r: &Record| match (worst.case.subject, r.case.subject) {
         (Subject::Gpu(gpu), subject) => subject.touches(gpu),
-        (Subject::Pair(_), Subject::Gpu(_)) => false,
+        (Subject::Pair(_) | Subject::Group(_), Subject::Gpu(_)) => false,
+        // The same fault where more ranks take part.
+        (Subject::Group(one), Subject::Group(other)) => {
+            (one.is_within(other) || other.is_within(one)) && same_kind(&r.outcome, &worst.outcome)
+        }
+        (Subject::Pair(_), Subject::Group(group)) => {
+            counted.iter().any(|p| group.holds(*p)) && same_kind(&r.outcome, &worst.outcome)
+        }
+        (Subject::Group(_), Subject::Pair(_)) => false,
         (Subject::Pair(_), Subject::Pair(p)) => {
             let direct = |r: &Record| r.case.rung >= Rung::Copied;
             counted.contains(&p)
@@ -323,6 +373,11 @@ fn concerns(finding: &Finding, record: &Record) -> bool {
         Subject::Pair(p) if finding.pairs.is_empty() => finding.gpus.iter().any(|g| p.touches(*g)),
         Subject::Pair(p) => finding.pairs.contains(&p),
         Subject::Gpu(g) => finding.gpus.contains(&g),
+        // What a cause holds of a pair explains the group that holds the pair.
+        Subject::Group(group) => {
+            finding.pairs.iter().any(|p| group.holds(*p))
+                || finding.gpus.iter().any(|g| group.touches(*g))
+        }
     }
 }
 
@@ -331,6 +386,7 @@ fn names(finding: &Finding, record: &Record) -> bool {
     match record.case.subject {
         Subject::Pair(p) => finding.pairs.contains(&p),
         Subject::Gpu(g) => finding.gpus.contains(&g),
+        Subject::Group(group) => finding.pairs.iter().any(|p| group.holds(*p)),
     }
 }
 
@@ -356,6 +412,15 @@ fn describe(outcome: &Outcome) -> String {
             round,
             rounds,
             after_ms,
+            missing: Some(missing),
+        } => format!(
+            "ranks waited in vain: {missing} never came in call {round} of {rounds}, given up after {after_ms} ms"
+        ),
+        Outcome::Never {
+            round,
+            rounds,
+            after_ms,
+            missing: None,
         } => format!(
             "two kernels waited for each other in vain: the flag of round {round} of {rounds} never came in {after_ms} ms"
         ),
@@ -534,6 +599,17 @@ fn passed(e: &Evidence) -> String {
                 pairs.len(),
                 pairs.len()
             );
+            let right = |group: &Group| {
+                let mut records = e.of_group(*group).filter(|r| r.outcome.ran()).peekable();
+                records.peek().is_some() && records.all(|r| r.outcome.is_intact())
+            };
+            let groups: Vec<Group> = e.groups().filter(right).collect();
+            if let Some(largest) = groups.iter().max_by_key(|group| group.count()) {
+                text.push_str(&match groups.len() {
+                    1 => format!(", and all-reduces over {largest}"),
+                    n => format!(", and all-reduces over {n} groups up to {largest}"),
+                });
+            }
             let standings: Vec<Standing> = pairs.iter().map(|p| e.standing(*p)).collect();
             let loaded = |s: &Standing| matches!(s.loaded, RungState::Intact);
             if rung < Rung::Loaded && standings.iter().all(loaded) {

@@ -4,6 +4,7 @@ use super::{cause::ROSTER, evidence::Evidence};
 use crate::model::{
     case::Subject,
     finding::{Confidence, Finding, Judgement, Severity},
+    group::Group,
     pair::OrderedPair,
 };
 
@@ -25,7 +26,7 @@ pub struct Cause {
 pub struct WantedCase {
     /// The cause that asks.
     pub cause: &'static str,
-    /// GPU or ordered pair.
+    /// GPU, ordered pair or group.
     pub subject: Subject,
     /// Mechanism id.
     pub mechanism: &'static str,
@@ -144,6 +145,7 @@ pub fn wanted(evidence: &Evidence) -> Vec<WantedCase> {
         let mut rows: Box<dyn Iterator<Item = _>> = match case.subject {
             Subject::Pair(pair) => Box::new(evidence.of_pair(pair)),
             Subject::Gpu(gpu) => Box::new(evidence.of_gpu(gpu)),
+            Subject::Group(group) => Box::new(evidence.of_group(group)),
         };
         rows.any(|r| {
             r.case.mechanism == case.mechanism
@@ -169,6 +171,13 @@ pub fn wanted(evidence: &Evidence) -> Vec<WantedCase> {
         }
     }
     all
+}
+
+/// The command that runs an all-reduce over a group again, after the test of each of its GPUs by itself.
+pub(crate) fn requalify_group(group: Group, mechanism: &str) -> String {
+    let gpus: Vec<String> = group.gpus().map(|gpu| gpu.to_string()).collect();
+    let gpus = gpus.join(",");
+    format!("peerproof qualify --gpus {gpus} --mechanism memory,bounce,staged,{mechanism}")
 }
 
 /// The command that runs some mechanisms of some pairs again, after the test of each GPU by itself that could explain all.

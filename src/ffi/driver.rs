@@ -8,6 +8,7 @@
 //! values that only this file makes; a stale one is answered by the driver with an error code, and an address that is
 //! not mapped faults the GPU context, not this process. Host memory appears only as `HostMemory` made here.
 
+pub mod graph;
 pub mod vmm;
 
 use cudarc::driver::sys::{
@@ -126,6 +127,15 @@ handle! {
 impl StreamHandle {
     /// The default stream of whatever context is current.
     pub const DEFAULT: StreamHandle = StreamHandle(std::ptr::null_mut());
+
+    /// As another library of NVIDIA's takes it.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
+    /// The legacy null stream of whatever context is current (CU_STREAM_LEGACY).
+    pub const LEGACY: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(1));
+    /// The calling thread's default stream of whatever context is current (CU_STREAM_PER_THREAD).
+    pub const PER_THREAD: StreamHandle = StreamHandle(std::ptr::without_provenance_mut(2));
 }
 
 /// Pinned host memory made by the driver and mapped for all contexts.
@@ -308,6 +318,13 @@ driver_table! {
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
         fn cuIpcOpenMemHandle_v2(*mut CUdeviceptr, IpcByValue, c_uint);
+        fn cuStreamBeginCapture_v2(CUstream, c_uint);
+        fn cuStreamEndCapture(CUstream, *mut sys::CUgraph);
+        fn cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
+        fn cuGraphUpload(sys::CUgraphExec, CUstream);
+        fn cuGraphLaunch(sys::CUgraphExec, CUstream);
+        fn cuGraphExecDestroy(sys::CUgraphExec);
+        fn cuGraphDestroy(sys::CUgraph);
         fn cuMemPoolCreate(*mut sys::CUmemoryPool, *const PoolProperties);
         fn cuMemPoolDestroy(sys::CUmemoryPool);
         fn cuMemPoolSetAccess(sys::CUmemoryPool, *const PoolWish, usize);

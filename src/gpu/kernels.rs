@@ -22,7 +22,13 @@ pub const LOWEST_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
 /// SHA-256 of all embedded PTX, hex.
 pub fn sha256() -> String {
-    Sha256::digest([INTEGRITY_PTX, super::resident::RESIDENT_PTX].concat())
+    let all = [
+        INTEGRITY_PTX,
+        super::resident::RESIDENT_PTX,
+        super::gate::GATE_PTX,
+        super::reduce::REDUCE_PTX,
+    ];
+    Sha256::digest(all.concat())
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()

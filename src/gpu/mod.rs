@@ -6,15 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod context;
 pub mod device;
+pub mod gate;
+pub mod graph;
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod pool;
+pub mod reduce;
 pub mod resident;
 pub mod stream;
 pub mod vmm;
 
 pub use context::Context;
 pub use device::{Device, System};
+pub use graph::Graph;
 pub use memory::{DeviceMemory, PinnedMemory, Region};
 pub use stream::{Event, Stream, WaitError};
 pub use vmm::MappedMemory;

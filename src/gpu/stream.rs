@@ -21,10 +21,12 @@ pub enum WaitError {
     Driver(#[from] DriverError),
 }
 
-/// A non-blocking stream of one context.
+/// A stream of one context: a non-blocking one of our own, or one of its default streams.
 pub struct Stream {
     context: Arc<Context>,
     handle: StreamHandle,
+    /// Made here, and so destroyed here.
+    own: bool,
 }
 
 impl Stream {
@@ -34,7 +36,27 @@ impl Stream {
         Ok(Stream {
             context: context.clone(),
             handle: context.driver().stream_create()?,
+            own: true,
         })
+    }
+
+    /// The legacy null stream of `context`. Only for measuring what it costs: it orders itself with whatever else the
+    /// context does, and a copy between two devices with both of them.
+    pub fn legacy_null(context: &Arc<Context>) -> Self {
+        Stream {
+            context: context.clone(),
+            handle: StreamHandle::LEGACY,
+            own: false,
+        }
+    }
+
+    /// The default stream that `context` keeps for each thread. Every call is to come from the same one.
+    pub fn per_thread(context: &Arc<Context>) -> Self {
+        Stream {
+            context: context.clone(),
+            handle: StreamHandle::PER_THREAD,
+            own: false,
+        }
     }
 
     pub(super) fn handle(&self) -> StreamHandle {
@@ -140,7 +162,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !super::hung() && self.context.bind().is_ok() {
+        if self.own && !super::hung() && self.context.bind().is_ok() {
             let _ = self.context.driver().stream_destroy(self.handle);
         }
     }

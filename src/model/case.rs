@@ -1,8 +1,10 @@
 //! The question put to hardware (a case), its answer (an outcome), and the row that keeps both (a record).
 
 use super::{
+    group::Group,
     measurement::Measurement,
     pair::{GpuIndex, OrderedPair},
+    reduction::AllReduce,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,6 +92,8 @@ pub enum Subject {
     Gpu(GpuIndex),
     /// An ordered pair.
     Pair(OrderedPair),
+    /// Several GPUs together: an island, or all that were chosen.
+    Group(Group),
 }
 
 impl Subject {
@@ -97,7 +101,15 @@ impl Subject {
     pub fn pair(self) -> Option<OrderedPair> {
         match self {
             Subject::Pair(pair) => Some(pair),
-            Subject::Gpu(_) => None,
+            Subject::Gpu(_) | Subject::Group(_) => None,
+        }
+    }
+
+    /// The group, if it is one.
+    pub fn group(self) -> Option<Group> {
+        match self {
+            Subject::Group(group) => Some(group),
+            Subject::Gpu(_) | Subject::Pair(_) => None,
         }
     }
 
@@ -106,6 +118,7 @@ impl Subject {
         match self {
             Subject::Gpu(own) => own == gpu,
             Subject::Pair(pair) => pair.touches(gpu),
+            Subject::Group(group) => group.touches(gpu),
         }
     }
 }
@@ -115,6 +128,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Gpu(gpu) => write!(f, "GPU{gpu}"),
             Subject::Pair(pair) => write!(f, "{pair}"),
+            Subject::Group(group) => write!(f, "{group}"),
         }
     }
 }
@@ -124,7 +138,7 @@ impl fmt::Display for Subject {
 pub struct Case {
     /// Unique in the run.
     pub id: u32,
-    /// GPU or ordered pair.
+    /// GPU, ordered pair or group.
     pub subject: Subject,
     /// Mechanism id, as in `peerproof list`: "ce-push", "sm-load", "bounce", ...
     pub mechanism: String,
@@ -141,6 +155,9 @@ pub struct Case {
     /// What else moves meanwhile, for cases of rung 7; `None` = nothing planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
+    /// How the vectors of an all-reduce are, for cases of one; its mechanism is the algorithm, its attempts are calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<AllReduce>,
 }
 
 /// Traffic under which a case of rung 7 is judged: which flows run at the same time.
@@ -230,6 +247,9 @@ pub enum Outcome {
         rounds: u32,
         /// How long it waited, milliseconds of the GPU's clock.
         after_ms: u64,
+        /// Who never came to an all-reduce, whose rounds are calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<Missing>,
     },
     /// The worker died.
     Died {
@@ -292,6 +312,26 @@ impl Outcome {
             Outcome::NotApplicable { .. } => "n/a",
             Outcome::NotRun { .. } => "not run",
         }
+    }
+}
+
+/// The part of an all-reduce that others waited for in vain.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub struct Missing {
+    /// Rank, from 0.
+    pub rank: u32,
+    /// Its GPU.
+    pub gpu: GpuIndex,
+    /// Block of its kernel, from 0.
+    pub block: u32,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { rank, gpu, block } = self;
+        write!(f, "block {block} of rank {rank} (GPU{gpu})")
     }
 }
 

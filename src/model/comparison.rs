@@ -85,7 +85,7 @@ pub struct Side {
     pub gpus: u32,
     /// GPUs tested.
     pub tested_gpus: u32,
-    /// Cases planned.
+    /// Cases planned, or all-reduces or timed copies.
     pub planned: u32,
     /// Cases that ran.
     pub ran: u32,
@@ -146,7 +146,7 @@ pub enum MatchedBy {
 pub struct Difference {
     /// What: "BIOS", "GPU PCIe lanes", "ce-push at rung 2".
     pub what: String,
-    /// Of which GPUs, pairs or bridges, in A's numbers; empty for the host.
+    /// Of which GPUs, pairs, groups, bridges or sizes, in A's numbers; empty for the host.
     pub of: Vec<String>,
     /// Value in A; `null` = A has no such thing.
     pub a: Option<String>,
@@ -165,7 +165,7 @@ pub struct NumberDifference {
     pub unit: Unit,
     /// Subjects compared.
     pub compared: u32,
-    /// Those that differ, worst for B first.
+    /// Those that differ: what B lost most first; where it lost nothing, what it gained most.
     pub differing: Vec<NumberPair>,
 }
 
@@ -180,6 +180,9 @@ pub struct NumberPair {
     pub b: Summary,
     /// B's median over A's.
     pub ratio: f64,
+    /// What was going on that may explain it: "B: other processes".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
 }
 
 /// Samples in short, in the unit of the measurement.

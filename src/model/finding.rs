@@ -2,6 +2,7 @@
 
 use super::{
     case::Rung,
+    group::Group,
     pair::{GpuIndex, OrderedPair},
 };
 use schemars::JsonSchema;
@@ -95,7 +96,7 @@ pub struct Consumer {
     /// Unproven for nothing but rungs that the version which ran does not test: all that it could test was proven.
     #[serde(default)]
     pub as_far_as_tested: bool,
-    /// What vetoes it, lowest rung first, each pair once.
+    /// What vetoes it, lowest rung first, each pair and group once.
     #[serde(default)]
     pub vetoes: Vec<Veto>,
     /// When the group may not rely on it: the same question for each island of the group, tightest first.
@@ -103,11 +104,15 @@ pub struct Consumer {
     pub islands: Vec<IslandConsumer>,
 }
 
-/// A pair that vetoes a consumer.
+/// A pair or group that vetoes a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Veto {
-    /// The pair.
-    pub pair: OrderedPair,
+    /// The pair; `None` where a group fails together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<OrderedPair>,
+    /// The GPUs that fail together; `None` where a pair fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
     /// Rung of the case that failed.
     pub rung: Rung,
     /// Its mechanism.

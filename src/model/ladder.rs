@@ -41,6 +41,7 @@ pub fn made_up_for(missing: &Record, here: &[&Record]) -> bool {
             && other.case.bytes == missing.case.bytes
             && other.case.offset == missing.case.offset
             && other.case.load == missing.case.load
+            && other.case.all_reduce == missing.case.all_reduce
     })
 }
 
@@ -104,7 +105,9 @@ pub struct Standing<'a> {
 /// The climb of one pair from its records.
 pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
     let (mut reached, mut open) = (None, None);
-    for rung in Rung::LADDER.into_iter().filter(|r| *r > Rung::Advertised) {
+    // Load stands on any rung and is no step above the sixth.
+    let steps = Rung::LADDER.into_iter();
+    for rung in steps.filter(|r| (Rung::Staged..Rung::Loaded).contains(r)) {
         match rung_state(records, rung, ladder) {
             RungState::Intact => reached = Some(rung),
             RungState::Absent => {}

@@ -16,8 +16,24 @@ pub struct LaunchCheck {
     pub read: Vec<(String, String)>,
     /// What is wrong, worst first.
     pub problems: Vec<LaunchProblem>,
-    /// What could not be judged, and what would tell.
+    /// What was judged.
+    pub judged: Vec<String>,
+    /// What of the launch could not be judged, and what would tell. Nothing is right as long as something stands here.
     pub not_judged: Vec<String>,
+    /// What no text of a launch holds and this check therefore does not speak of.
+    pub outside: Vec<String>,
+}
+
+/// What became of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchOutcome {
+    /// Something is wrong.
+    Problem,
+    /// Nothing is wrong in what was judged, and all that was given was judged.
+    NothingWrong,
+    /// Nothing was found wrong, and something could not be judged.
+    NotJudged,
 }
 
 /// One thing that is wrong.
@@ -38,6 +54,17 @@ pub struct LaunchProblem {
 }
 
 impl LaunchCheck {
+    /// Which of the three it is. What is only worth knowing is no problem; what was not read outranks a warning, as in every
+    /// verdict.
+    pub fn outcome(&self) -> LaunchOutcome {
+        match self.worst() {
+            Some(Severity::Critical) => LaunchOutcome::Problem,
+            _ if !self.not_judged.is_empty() => LaunchOutcome::NotJudged,
+            Some(Severity::Warning) => LaunchOutcome::Problem,
+            _ => LaunchOutcome::NothingWrong,
+        }
+    }
+
     /// The worst of its problems.
     pub fn worst(&self) -> Option<Severity> {
         self.problems.iter().map(|p| p.severity).max()

@@ -3,7 +3,9 @@
 
 pub mod case;
 pub mod comparison;
+pub mod crossover;
 pub mod finding;
+pub mod group;
 pub mod ladder;
 pub mod launch;
 pub mod measurement;
@@ -15,3 +17,4 @@ pub mod report;
 pub mod snapshot;
 pub mod ticket;
 pub mod topology;
+pub mod traffic;

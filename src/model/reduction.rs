@@ -98,6 +98,22 @@ impl Arrangement {
     }
 }
 
+/// Most ranks that an algorithm of this program takes: GPUs of one host as engines group them.
+pub const MOST_RANKS: u32 = 8;
+
+/// What an all-reduce is beside algorithm, ranks and bytes.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct AllReduce {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Whether the result lies where the input lay.
+    pub in_place: bool,
+    /// Eager or as a graph.
+    pub launch: Launch,
+}
+
 /// One all-reduce at one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reduction {

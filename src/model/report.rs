@@ -7,6 +7,7 @@ use super::{
     pair::OrderedPair,
     reduction::Reduction,
     snapshot::{Authenticity, Observation, Snapshot},
+    traffic::{Comparison, Traffic},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,12 @@ pub struct Report {
     /// Ground state: all-reduces that were run and timed; empty in older reports and where none was asked for.
     #[serde(default)]
     pub reductions: Vec<Reduction>,
+    /// Ground state: transfers that were timed by `peerproof measure`; empty in older reports and where none was asked for.
+    #[serde(default)]
+    pub traffic: Vec<Traffic>,
+    /// Derived: another tool's numbers beside ours, where its file was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
     /// Planted faults and whether the checker named them.
     pub selftest: Option<Selftest>,
     /// What was planned, ran and did not.
@@ -168,9 +175,9 @@ pub struct Sensitivity {
     pub attempts: u64,
     /// A fault that strikes this share of attempts would have been seen with 95%.
     pub seen_fault_rate: f64,
-    /// How many ordered pairs.
+    /// How many ordered pairs; 0 where it is about GPUs together.
     pub pairs: u32,
-    /// Which ones, as "0->1"; empty for the largest group of the mechanism, which holds all pairs that no other names.
+    /// Which ones, as "0->1" or "GPUs 0-3"; empty for the largest group of the mechanism, which holds all pairs that no other names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
 }

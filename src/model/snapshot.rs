@@ -571,4 +571,10 @@ pub struct GpuObservation {
     pub foreign_processes: Reading<Vec<GpuProcess>>,
     /// Uncorrected ECC errors.
     pub ecc_uncorrected: Reading<u64>,
+    /// Clock of the multiprocessors in MHz.
+    #[serde(default)]
+    pub sm_clock_mhz: Reading<u32>,
+    /// Clock of the memory in MHz.
+    #[serde(default)]
+    pub memory_clock_mhz: Reading<u32>,
 }

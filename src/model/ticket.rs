@@ -21,6 +21,9 @@ pub struct Ticket {
     pub launch: Vec<Citation>,
     /// Symptoms and refusals that somebody or something reported.
     pub remarks: Vec<Remark>,
+    /// What each file says of the host's GPUs, where they cannot be of one host: "a.txt shows 8 GPUs".
+    #[serde(default)]
+    pub hosts: Vec<String>,
     /// Transports that NCCL chose, one per ordered pair of ranks and transport.
     pub transports: Vec<Transport>,
 }

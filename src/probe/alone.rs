@@ -3,7 +3,7 @@
 
 use super::{
     integrity::{self, Evidence},
-    resident,
+    reduced, resident,
     seat::{Seat, SeatError},
     transfer::{Setting, limit},
     wire::Answer,
@@ -29,9 +29,11 @@ pub const PINNED: &str = "pinned-host";
 
 /// Two resident kernels that exchange payload and flag on one GPU.
 pub const RESIDENT_SAME_GPU: &str = "resident-same-gpu";
+/// Two ranks on one GPU add up their vectors.
+pub const REDUCE_SAME_GPU: &str = "reduce-same-gpu";
 
 /// All of them with their titles, in the order in which they run.
-pub const ROSTER: [(&str, &str); 5] = [
+pub const ROSTER: [(&str, &str); 6] = [
     (MEMORY, "fill and verify of the GPU's own memory"),
     (HOST_WRITE, "copies from pinned host memory to the GPU"),
     (HOST_READ, "copies from the GPU to pinned host memory"),
@@ -39,6 +41,10 @@ pub const ROSTER: [(&str, &str); 5] = [
     (
         RESIDENT_SAME_GPU,
         "two resident kernels on this GPU exchange payload and flag",
+    ),
+    (
+        REDUCE_SAME_GPU,
+        "two ranks on this GPU reduce, by every algorithm in turn",
     ),
 ];
 
@@ -177,6 +183,7 @@ pub fn run(setting: &Setting, seat: &Seat, case: &Case) -> Answer {
             None => pinned(setting, seat, case),
             Some(why) => return answer(case, why.outcome(), None, started, false),
         },
+        REDUCE_SAME_GPU => return reduced::same_gpu(setting, seat, case),
         RESIDENT_SAME_GPU => {
             let (outcome, ran, retire) = resident::same_gpu(setting, seat, case);
             let mut answer = answer(case, outcome, None, started, retire);
@@ -253,17 +260,12 @@ fn answer(
         attempts_ran: if outcome.ran() { case.attempts } else { 0 },
         outcome,
         peer_access: PeerAccess::NotApplicable,
-        executor: format!(
-            "GPU{}",
-            match case.subject {
-                crate::model::case::Subject::Gpu(gpu) => gpu.0,
-                crate::model::case::Subject::Pair(pair) => pair.destination.0,
-            }
-        ),
+        executor: case.subject.to_string(),
         rate,
         took_ms: started.elapsed().as_secs_f64() * 1e3,
         notes: Vec::new(),
         retire,
+        reductions: Vec::new(),
     }
 }
 

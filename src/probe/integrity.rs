@@ -373,11 +373,14 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         };
         return (kind, format!("{units} units lie {}", outside(reach)));
     }
-    // Where a transfer stopped inside a unit, that one is half of this and half of that; and a rim may be too short to tell.
-    let torn = counts.unknown > 0 && counts.unknown <= 3 && wrong >= 8 * counts.unknown;
+    // Where a transfer stopped inside a unit, that one is half of this and half of that, or lacks a byte or two only; and a rim
+    // may be too short to tell.
+    let halves = counts.unknown + counts.few_bits;
+    let torn = halves > 0 && halves <= 3 && wrong >= 8 * halves;
+    let half = |kind| matches!(kind, WrongKind::Mixed | WrongKind::Flipped);
     let present: Vec<_> = classes
         .iter()
-        .filter(|class| class.0 > 0 && !(torn && class.1 == WrongKind::Mixed))
+        .filter(|class| class.0 > 0 && !(torn && half(class.1)))
         .collect();
     let [(count, kind, words)] = present.as_slice() else {
         let parts: Vec<String> = present
@@ -413,7 +416,7 @@ pub fn name(evidence: &Evidence) -> (WrongKind, String) {
         _ => String::new(),
     };
     let detail = match torn {
-        true => format!("{detail}, {} half so", counts.unknown),
+        true => format!("{detail}, {halves} half so"),
         false => detail,
     };
     let sentence = format!("{count} of {total} units are {words}{detail}");
@@ -557,6 +560,12 @@ mod tests {
         );
         assert_eq!(judged(|d| d[100] ^= 4).0, WrongKind::Flipped);
         assert_eq!(judged(|d| d[2048..].fill(0)).0, WrongKind::Partial);
+        // A transfer that ends inside a unit, however much of that one arrived.
+        for end in 2033..2048 {
+            let rest = stream(key(5, Role::Poison), 64, 4096);
+            let (kind, words) = judged(|d| d[end..].copy_from_slice(&rest[end..]));
+            assert_eq!(kind, WrongKind::Partial, "{end}: {words}");
+        }
         assert_eq!(
             judged(|d| {
                 d[..2048].fill(0);

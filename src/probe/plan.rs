@@ -2,6 +2,7 @@
 
 mod budget;
 mod loaded;
+mod reduced;
 mod resident;
 mod rounds;
 mod sizes;
@@ -18,6 +19,7 @@ use super::{
 use crate::model::{
     case::{Case, Rung, Subject},
     pair::{GpuIndex, OrderedPair},
+    reduction::MOST_RANKS,
     snapshot::Snapshot,
 };
 use std::collections::BTreeSet;
@@ -121,6 +123,20 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// How much longer than the budget's limit a run may take on real hardware, when what was begun before it hangs: the
+    /// longest request, the end of its workers, and the looks for GPUs that stay busy.
+    pub fn longest_hang(&self) -> std::time::Duration {
+        const AFTERWARDS: std::time::Duration = std::time::Duration::from_secs(10);
+        let together = std::iter::once(self.alone.as_slice());
+        let rounds = self.phases.iter().flat_map(|p| &p.rounds);
+        together
+            .chain(rounds.map(|r| r.cases.as_slice()))
+            .map(|cases| super::pool::limit(cases, 1))
+            .max()
+            .unwrap_or_default()
+            + AFTERWARDS
+    }
+
     /// Further cases on the same GPUs and in buffers of the same size, put after this plan; `None` when none of them can be
     /// put. Only copies, loads and stores, which end by themselves.
     pub fn further(&self, questions: &[Question]) -> Option<Plan> {
@@ -197,6 +213,7 @@ impl Plan {
             let longest = round.cases.iter().map(|c| {
                 let attempts = f64::from(c.attempts + if c.timed { RATE_SAMPLES } else { 0 });
                 match (c.load, c.rung) {
+                    _ if c.all_reduce.is_some() => reduced::seconds(c, link),
                     // Flows of one GPU share its link.
                     (Some(_), _) => {
                         let shared = (round.cases.len() as u64).div_ceil(gpus.max(1));
@@ -219,12 +236,14 @@ impl Plan {
             .map(|case| super::loaded::device_bytes(case.bytes))
             .max();
         let ends = 2 * gpus.saturating_sub(1);
-        let solo = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0);
+        let reductions = self.cases().map(reduced::device_bytes).max();
+        let reductions = reductions.unwrap_or(0);
+        let solo = 3 * layout.span + 2 * layout.guard + ends * flow.unwrap_or(0) + reductions;
         let places: BTreeSet<Place> = self.phases.iter().map(|phase| phase.place).collect();
         let ranks = places.contains(&Place::Ranks);
         // Mapped memory of its own beside what is shared by handle; with one GPU, two processes on it.
         let span = self.rank_span.next_multiple_of(IPC_BLOCK);
-        let rank = (5 * span + 2 * IPC_BLOCK) * if gpus == 1 { 2 } else { 1 };
+        let rank = (5 * span + 2 * IPC_BLOCK) * if gpus == 1 { 2 } else { 1 } + reductions;
         let rank = if ranks { rank } else { 0 };
         Needs {
             device_bytes: match self.ahead {
@@ -263,6 +282,7 @@ impl Cases {
             attempts,
             timed,
             load: None,
+            all_reduce: None,
         }
     }
 }
@@ -326,6 +346,11 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
     let between_two = match chosen.as_slice() {
         [only] => vec![vec![Subject::Gpu(GpuIndex(*only))]],
         _ => Vec::new(),
+    };
+    // Pairs that were chosen are asked for themselves.
+    let groups = match selection.pairs {
+        None => reduced::groups(&snapshot.topology, &chosen),
+        Some(_) => Vec::new(),
     };
     let rounds = |place: Place| match place {
         Place::Ranks if !between_two.is_empty() => between_two.iter(),
@@ -402,8 +427,8 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 let what = (exchange.id, Rung::Resident);
                 let case = |subject: &Subject| {
                     let attempts = match subject {
-                        Subject::Pair(_) => attempts,
                         Subject::Gpu(_) => resident::SLICED,
+                        Subject::Pair(_) | Subject::Group(_) => attempts,
                     };
                     make.make(*subject, what, (0, size), attempts, false)
                 };
@@ -412,6 +437,16 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 }
             })
             .collect();
+        let reductions = reduced::Asked {
+            pairs: match place {
+                Place::Ranks if !between_two.is_empty() => &between_two,
+                _ => &of_pairs,
+            },
+            groups: &groups,
+            memory,
+            budget,
+        };
+        let reduced = reductions.phase(&mut make, place, wanted);
         let loaded = under_load(&mut make, place, &shapes_of_load, loaded::attempts(budget));
         let phase = |name: &str, rounds: Vec<Round>| {
             (!rounds.is_empty()).then(|| Phase {
@@ -421,15 +456,10 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                 soak: None,
             })
         };
-        let own = [
-            ("content", content),
-            ("resident", waiting),
-            ("rates", rates),
-        ];
-        phases.extend(
-            own.into_iter()
-                .filter_map(|(name, rounds)| phase(name, rounds)),
-        );
+        phases.extend(phase("content", content));
+        phases.extend(phase("resident", waiting));
+        phases.extend(reduced);
+        phases.extend(phase("rates", rates));
         // At the end of a place, not of the run: the same workers need not start again.
         phases.extend(phase("loaded", loaded));
     }
@@ -524,10 +554,12 @@ fn alone_cases(
     wanted: &impl Fn(&str) -> bool,
 ) -> Vec<Case> {
     let exchanges = super::resident::ROSTER.iter().map(|exchange| exchange.id);
+    let reductions = super::reduced::ROSTER.iter().map(|way| way.id);
     let pairs_chosen = mechanism::ROSTER
         .iter()
         .map(|m| m.id())
         .chain(exchanges)
+        .chain(reductions)
         .any(wanted);
     let wanted = |id: &str| wanted(id) || pairs_chosen;
     let memory_bytes = (memory / 8).clamp(PAGE, 4 << 30) / PAGE * PAGE;
@@ -549,6 +581,12 @@ fn alone_cases(
         let what = (alone::RESIDENT_SAME_GPU, Rung::Resident);
         let (size, rounds) = (resident::bytes(memory), resident::rounds(budget));
         cases.push(make.make(subject, what, (0, size), rounds, false));
+    }
+    if let ([only], true) = (gpus, wanted(alone::REDUCE_SAME_GPU)) {
+        let subject = Subject::Gpu(GpuIndex(*only));
+        let what = (alone::REDUCE_SAME_GPU, Rung::Reduced);
+        let case = make.make(subject, what, (0, 0), 1, false);
+        cases.push(reduced::same_gpu(case, memory, budget));
     }
     cases
 }
@@ -586,11 +624,17 @@ fn left_out(selection: &Selection, pairs: usize) -> Vec<String> {
             loaded::MOST_TOGETHER - 1
         ));
     }
-    if gpus > 1 {
-        words.push("rung 6 reduced: this version does not test it".to_string());
-    } else {
+    if gpus > MOST_RANKS as usize {
+        words.push(format!(
+            "an all-reduce over all {gpus} GPUs: algorithms take {MOST_RANKS} ranks at most"
+        ));
+    }
+    if gpus > 2 && selection.pairs.is_some() {
+        words.push("all-reduces over more than two GPUs, by --pairs".to_string());
+    }
+    if gpus < 2 {
         words.push(
-            "rungs 0 to 7 need a second GPU (with one, what rungs 4 and 5 do is tried between two processes on it)"
+            "rungs 0 to 7 need a second GPU (with one, what rungs 4 to 6 do is tried between two processes on it)"
                 .to_string(),
         );
     }

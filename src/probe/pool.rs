@@ -6,7 +6,7 @@ use super::{
     mechanism::Place,
     plan::Plan,
     ranks::Ranks,
-    resident, transfer,
+    reduced, resident, transfer,
     wire::{Answer, Open, Opened, Reply, Request},
 };
 use crate::{
@@ -34,7 +34,7 @@ pub const WORKER: &str = "worker";
 pub const RANK: &str = "rank";
 
 /// Variables fixed for workers: name, value (`None` = unset).
-fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
+pub(super) fn fixed_environment(cache: &std::path::Path) -> Vec<(String, Option<String>)> {
     let set = |name: &str, value: &str| (name.to_string(), Some(value.to_string()));
     let unset = |name: &str| (name.to_string(), None);
     vec![
@@ -140,7 +140,7 @@ impl<'a> Pool<'a> {
             Place::Off | Place::On | Place::Granted => self.solo(place).map(Staff::Solo),
             Place::Ranks => Ok(Staff::Ranks(match self.ranks_ahead.take() {
                 Some(ranks) => ranks,
-                None => Ranks::new(self.next_generation()),
+                None => Ranks::new(self.next_generation(), self.run),
             })),
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Pool<'a> {
         for place in places {
             match place {
                 Place::Ranks => {
-                    let mut ranks = Ranks::new(self.next_generation());
+                    let mut ranks = Ranks::new(self.next_generation(), self.run);
                     ranks.start_ahead(self);
                     self.ranks_ahead = Some(ranks);
                 }
@@ -274,25 +274,35 @@ impl<'a> Pool<'a> {
         (open, gpus)
     }
 
-    /// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and
-    /// time for its arithmetic are enough; this limit is for a worker that is stuck inside the driver.
+    /// Wall limit of a request.
     pub(super) fn limit(&self, cases: &[Case]) -> Duration {
-        let step = |case: &Case| transfer::limit(case.bytes, self.factor);
-        let longest = cases.iter().map(step).max().unwrap_or_default();
-        // What the cases take on a slow link, attempt by attempt: single-GPU cases run one after the other.
-        let work: f64 = cases
-            .iter()
-            .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
-            .sum();
-        let waiting = cases.iter().filter(|case| case.rung == Rung::Resident);
-        let waiting = waiting
-            .map(|case| resident::whole(case) * self.factor)
-            .max();
-        longest * 3
-            + waiting.unwrap_or_default()
-            + Duration::from_secs_f64(work * f64::from(self.factor))
-            + Duration::from_secs(5) * self.factor
+        limit(cases, self.factor)
     }
+}
+
+/// Wall limit of a request. A worker ends a case at the first step that misses its own limit, so a few of those and time for
+/// its arithmetic are enough; this limit is for a worker that is stuck inside the driver.
+pub(super) fn limit(cases: &[Case], factor: u32) -> Duration {
+    let step = |case: &Case| transfer::limit(case.bytes, factor);
+    let longest = cases.iter().map(step).max().unwrap_or_default();
+    // What the cases take on a slow link, attempt by attempt: single-GPU cases run one after the other.
+    let work: f64 = cases
+        .iter()
+        .map(|case| case.bytes as f64 * f64::from(case.attempts) / 1e9)
+        .sum();
+    let waiting = cases
+        .iter()
+        .filter(|case| case.rung == Rung::Resident && case.all_reduce.is_none());
+    let reductions = cases.iter().filter(|case| case.all_reduce.is_some());
+    let waiting = waiting
+        .map(resident::whole)
+        .chain(reductions.map(reduced::whole))
+        .max()
+        .map(|whole| whole * factor);
+    longest * 3
+        + waiting.unwrap_or_default()
+        + Duration::from_secs_f64(work * f64::from(factor))
+        + Duration::from_secs(5) * factor
 }
 
 /// How cases are put.

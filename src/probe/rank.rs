@@ -2,6 +2,7 @@
 //! of each attempt when the parent says so. It never waits for another rank: every step is its own GPU's work alone. A kernel
 //! of an exchange does, by its own clock.
 
+mod reduced;
 mod resident;
 
 use super::{
@@ -52,6 +53,8 @@ impl Opening {
 
 /// An open rank. Fields drop from the top: what was opened of others goes before what is its own.
 struct Rank {
+    /// Its part in all-reduces.
+    member: reduced::Member,
     opened: BTreeMap<u32, Opening>,
     /// Buffers of its own that are not the seat's, of one kind of memory at a time.
     rooms: BTreeMap<(Memory, End), MappedMemory>,
@@ -139,6 +142,7 @@ impl Rank {
             refused: Vec::new(),
         };
         let rank = Rank {
+            member: reduced::Member::default(),
             opened: BTreeMap::new(),
             rooms: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -183,6 +187,7 @@ impl Rank {
         let ends = match job.case.subject {
             Subject::Pair(pair) => (pair.source.0 as u8, pair.destination.0 as u8),
             Subject::Gpu(gpu) => (gpu.0 as u8, gpu.0 as u8),
+            Subject::Group(_) => return Err(SeatError::Layout.into()),
         };
         let number = mechanism::number(&job.case.mechanism);
         let run = self.open.run.wrapping_add(u32::from(job.pass)) & Key::RUN_BITS;
@@ -195,6 +200,9 @@ impl Rank {
 
     /// `None`: queued on the seat's stream.
     fn begin(&mut self, job: &Job) -> Result<Option<Done>, Stop> {
+        if job.case.all_reduce.is_some() {
+            return self.reduce(job).map(Some);
+        }
         if super::resident::by_id(&job.case.mechanism).is_some() {
             return self.exchange(job).map(Some);
         }
@@ -279,8 +287,15 @@ impl Rank {
                 self.opened.remove(&case.id);
                 Some(Done::Done)
             }
-            // Of exchanges alone.
-            Task::Reset | Task::Start | Task::Await | Task::Judge => {
+            // Of exchanges and all-reduces alone.
+            Task::Reset
+            | Task::Start
+            | Task::Await
+            | Task::Judge
+            | Task::Seat(_)
+            | Task::Gather(_)
+            | Task::Begin(_)
+            | Task::Reduce => {
                 return Err(SeatError::Layout.into());
             }
         })

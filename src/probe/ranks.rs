@@ -2,7 +2,10 @@
 //! their steps, attempt by attempt, and relays file descriptors. All ranks of a step work side by side, and none ever waits
 //! for another: whoever misses a deadline is seen from here.
 
+mod reduced;
 mod resident;
+
+pub(in crate::probe) use reduced::one as reduce_one;
 
 use super::{
     mechanism::{self, Mechanism, Memory, Side},
@@ -43,17 +46,20 @@ pub(super) struct Ranks {
     /// Started, and not yet asked whether they are open.
     starting: Vec<(Place, Child, Line)>,
     generation: u8,
+    /// Run nonce.
+    run: u32,
     /// Attempts so far: words of an attempt are unlike those of all before it.
     attempts: BTreeMap<(Subject, String), u32>,
 }
 
 impl Ranks {
     /// None yet.
-    pub(super) fn new(generation: u8) -> Ranks {
+    pub(super) fn new(generation: u8, run: u32) -> Ranks {
         Ranks {
             members: Vec::new(),
             starting: Vec::new(),
             generation,
+            run,
             attempts: BTreeMap::new(),
         }
     }
@@ -92,7 +98,7 @@ impl Ranks {
         let usable: BTreeSet<u32> = pool.usable().iter().map(|(gpu, _)| *gpu).collect();
         let mut wanted: BTreeSet<Place> = BTreeSet::new();
         for case in cases {
-            wanted.extend(ends(case.subject));
+            wanted.extend(places(case.subject));
             if look.search {
                 wanted.extend(usable.iter().map(|gpu| (*gpu, false)));
             }
@@ -175,8 +181,16 @@ impl Ranks {
         look: Look,
         deadline: Instant,
     ) -> (BTreeMap<u32, Answer>, Option<String>) {
-        let (exchanges, cases): (Vec<&Case>, Vec<&Case>) =
-            cases.iter().partition(|case| case.rung == Rung::Resident);
+        let (reductions, cases): (Vec<&Case>, Vec<&Case>) =
+            cases.iter().partition(|case| case.all_reduce.is_some());
+        if !reductions.is_empty() {
+            // A round is of one mechanism.
+            let seed = (self.run, look.pass);
+            return reduced::run(self, &reductions, seed, deadline);
+        }
+        let (exchanges, cases): (Vec<&Case>, Vec<&Case>) = cases
+            .into_iter()
+            .partition(|case| case.rung == Rung::Resident);
         let (mut answers, lost) = match exchanges.is_empty() {
             true => (BTreeMap::new(), None),
             false => resident::run(self, &exchanges, look.pass, deadline),
@@ -214,11 +228,29 @@ impl Ranks {
     }
 }
 
-/// The ranks of a subject: source first. On one GPU, two processes.
-fn ends(subject: Subject) -> [Place; 2] {
+/// Where the ranks of a subject are: source first; a group's in order. On one GPU, two processes.
+fn places(subject: Subject) -> Vec<Place> {
     match subject {
-        Subject::Pair(pair) => [(pair.source.0, false), (pair.destination.0, false)],
-        Subject::Gpu(gpu) => [(gpu.0, false), (gpu.0, true)],
+        Subject::Pair(pair) => vec![(pair.source.0, false), (pair.destination.0, false)],
+        Subject::Gpu(gpu) => vec![(gpu.0, false), (gpu.0, true)],
+        Subject::Group(group) => group.gpus().map(|gpu| (gpu.0, false)).collect(),
+    }
+}
+
+impl Ranks {
+    /// The ranks of a subject, by their places in the list.
+    fn of(&self, subject: Subject) -> Result<Vec<usize>, String> {
+        let found = places(subject).into_iter().map(|place| {
+            let at = self.at(place);
+            at.ok_or_else(|| format!("no worker could start on GPU{}", place.0))
+        });
+        found.collect()
+    }
+
+    /// The two ranks of a subject that has two: source and destination.
+    fn two(&self, subject: Subject) -> Result<[usize; 2], String> {
+        let all = self.of(subject)?;
+        <[usize; 2]>::try_from(all).map_err(|_| "it is not about two ranks".to_string())
     }
 }
 
@@ -233,6 +265,7 @@ fn executor(mechanism: &dyn Mechanism, subject: Subject) -> String {
             };
             format!("{engine} of GPU{gpu}, between two processes on it")
         }
+        Subject::Group(group) => group.to_string(),
     }
 }
 
@@ -250,6 +283,7 @@ fn blank(case: &Case, outcome: Outcome) -> Answer {
         took_ms: 0.0,
         notes: Vec::new(),
         retire: false,
+        reductions: Vec::new(),
     }
 }
 
@@ -279,15 +313,12 @@ struct Lane<'c> {
 impl<'c> Lane<'c> {
     fn open(ranks: &Ranks, case: &'c Case) -> Result<Lane<'c>, String> {
         let mechanism = mechanism::by_id(&case.mechanism).ok_or("unknown mechanism")?;
-        let [source, destination] = ends(case.subject).map(|place| {
-            let at = ranks.at(place);
-            at.ok_or_else(|| format!("no worker could start on GPU{}", place.0))
-        });
+        let [source, destination] = ranks.two(case.subject)?;
         Ok(Lane {
             case,
             mechanism,
-            source: source?,
-            destination: destination?,
+            source,
+            destination,
             started: Instant::now(),
             opened: false,
             number: 0,

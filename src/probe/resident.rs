@@ -126,6 +126,7 @@ pub fn executor(subject: Subject) -> String {
             pair.source, pair.destination
         ),
         Subject::Gpu(gpu) => format!("multiprocessors of GPU{gpu}, between two processes on it"),
+        Subject::Group(group) => format!("multiprocessors of {group}"),
     }
 }
 
@@ -611,6 +612,7 @@ fn ending(sent: &[Report], seen: &[Report], rounds: u32) -> Outcome {
             round,
             rounds,
             after_ms: waited.as_millis() as u64,
+            missing: None,
         };
     }
     if seen.iter().all(|report| report.ended == Ended::Done) {
@@ -714,6 +716,7 @@ pub fn run(setting: &Setting, cases: &[&Case], mut emit: impl FnMut(Answer)) {
                 took_ms: started.elapsed().as_secs_f64() * 1e3,
                 notes: Vec::new(),
                 retire,
+                reductions: Vec::new(),
             });
         }
     }
@@ -822,6 +825,7 @@ mod tests {
             round,
             rounds: 9,
             after_ms: 1000,
+            missing: None,
         };
         // Here round 5 never came; there round 6 did not, because this side stopped.
         let (here, there) = ([report(Never, 4)], [report(Stopped, 5)]);

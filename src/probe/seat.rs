@@ -12,6 +12,7 @@ use crate::{
         Context, DeviceMemory, Event, PinnedMemory, Region, Stream, WaitError,
         kernels::{self, CENSUS_BYTES, Census, KernelError, Kernels, MISMATCH_BYTES, Mismatch},
         pool::{Pool, PoolError},
+        reduce::Reduce,
         resident::Resident,
     },
     model::case::Outcome,
@@ -81,6 +82,8 @@ pub struct Seat {
     kernels: Result<Arc<Kernels>, NoKernels>,
     /// Compiled when first asked for.
     resident: OnceLock<Result<Resident, NoKernels>>,
+    /// The same; shared with ranks on this GPU.
+    reduce: OnceLock<Result<Arc<Reduce>, NoKernels>>,
     layout: Layout,
     pooled: Option<Pooled>,
     /// Attempts that this GPU was the destination of, by source and mechanism.
@@ -164,6 +167,7 @@ impl Seat {
             stream,
             kernels,
             resident: OnceLock::new(),
+            reduce: OnceLock::new(),
             layout,
             pooled,
             attempts,
@@ -240,6 +244,19 @@ impl Seat {
             })
         };
         self.resident.get_or_init(load).as_ref()
+    }
+
+    /// Its kernels that reduce, or why there are none. The first call compiles: never while a kernel waits.
+    pub fn reduce(&self) -> Result<&Arc<Reduce>, &NoKernels> {
+        let load = || {
+            self.kernels.as_ref().map_err(Clone::clone)?;
+            let loaded = Reduce::load(&self.context).map_err(|error| NoKernels {
+                product_limit: matches!(error, KernelError::TooOld(..)),
+                reason: error.to_string(),
+            });
+            loaded.map(Arc::new)
+        };
+        self.reduce.get_or_init(load).as_ref()
     }
 
     /// Guard band in bytes.

@@ -7,14 +7,15 @@ use super::{
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
-    resident,
+    reduced, resident,
     wire::{Answer, Reply, Request},
 };
 use crate::{
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record, Rung, WrongKind},
+        case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
         pair::{GpuIndex, OrderedPair},
+        reduction::Reduction,
         report::Selftest,
         snapshot::{Authenticity, Observation, Snapshot},
     },
@@ -45,6 +46,8 @@ pub struct Results {
     pub records: Vec<Record>,
     /// Before, under load, after.
     pub observations: Vec<Observation>,
+    /// All-reduces that were timed.
+    pub reductions: Vec<Reduction>,
     /// Planted faults.
     pub selftest: Option<Selftest>,
     /// What the CUDA library's markers said.
@@ -67,9 +70,9 @@ pub(super) struct Supervisor<'a, 'h> {
     pub(super) plan: &'a Plan,
     pub(super) hooks: Hooks<'h>,
     pub(super) results: Results,
-    /// Pairs and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
-    pub(super) wrong: BTreeMap<(OrderedPair, String), WrongKind>,
-    pub(super) stopped: BTreeSet<(OrderedPair, String)>,
+    /// Pairs or groups and mechanisms that were confirmed wrong alone, with the kind, and those that hung, faulted or died.
+    pub(super) wrong: BTreeMap<(Subject, String), WrongKind>,
+    pub(super) stopped: BTreeSet<(Subject, String)>,
     /// Workers for second looks.
     pub(super) alone: BTreeMap<Place, Staff>,
     claims: Claims<'a>,
@@ -362,18 +365,34 @@ impl Supervisor<'_, '_> {
                 "GPU{gpu} is quarantined: it hung or was lost, so nothing that it touches would prove anything"
             ));
         }
-        let pair = case.subject.pair()?;
-        let key = (pair, case.mechanism.clone());
+        let subject = case.subject;
+        let key = (subject, case.mechanism.clone());
         if self.stopped.contains(&key) {
             return not_run(format!(
-                "{pair} already hung or faulted in {}",
+                "{subject} already hung or faulted in {}",
                 case.mechanism
             ));
         }
+        let pairs: Vec<OrderedPair> = match subject {
+            // On a GPU that does not keep its own words, flags do not come either: each kernel would wait its limit out.
+            Subject::Gpu(_) => {
+                let alone = self.results.records.iter().find(|record| {
+                    record.case.rung == Rung::Alone
+                        && record.case.subject == subject
+                        && record.outcome.is_failure()
+                });
+                let waits = case.rung >= Rung::Resident && !self.plan.force;
+                return alone.filter(|_| waits).map(|record| Outcome::NotRun {
+                    reason: format!("unsafe: {subject} failed alone, {}", record.case.mechanism),
+                });
+            }
+            Subject::Pair(pair) => vec![pair],
+            Subject::Group(group) => group.pairs().collect(),
+        };
         // Copies end by themselves; kernels that wait for bytes that do not come, and load on a broken pair, do not.
         if case.rung >= Rung::Resident
             && !self.plan.force
-            && let Some(unsafe_after) = self.first_failure(pair)
+            && let Some(unsafe_after) = self.first_failure(subject)
         {
             return not_run(format!("unsafe after {unsafe_after}"));
         }
@@ -385,30 +404,34 @@ impl Supervisor<'_, '_> {
         if place == Place::Off {
             return None;
         }
-        // Both kernels store into the other's memory.
-        if resident::by_id(&case.mechanism).is_some() {
-            let both = [pair, pair.reversed()];
-            return both
-                .into_iter()
-                .find_map(|pair| self.claims.hinders(pair, place));
-        }
-        let accessor = match mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side) {
-            Some(Side::Destination) => pair.reversed(),
-            _ => pair,
-        };
-        self.claims.hinders(accessor, place)
+        let side = mechanism::by_id(&case.mechanism).map(mechanism::Mechanism::side);
+        let needed = pairs.into_iter().flat_map(|pair| match side {
+            Some(Side::Destination) => vec![pair.reversed()],
+            Some(_) => vec![pair],
+            // Kernels that wait for each other store into each other's memory.
+            None => vec![pair, pair.reversed()],
+        });
+        let mut needed = needed.filter_map(|accessor| self.claims.hinders(accessor, place));
+        needed.next()
     }
 
-    /// The lowest failed peer case of a pair in either direction, in words. What goes through the host does not count:
-    /// no kernel waits for it.
-    fn first_failure(&self, pair: OrderedPair) -> Option<String> {
+    /// The lowest failed peer case of a pair in either direction, or within a group, in words. What goes through the host
+    /// does not count: no kernel waits for it.
+    fn first_failure(&self, of: Subject) -> Option<String> {
         let failed = self.wrong.keys().chain(&self.stopped);
         failed
-            .filter(|(p, _)| *p == pair || *p == pair.reversed())
+            .filter(|(failed, _)| match (*failed, of) {
+                (Subject::Pair(p), Subject::Pair(own)) => p == own || p == own.reversed(),
+                (Subject::Pair(p), Subject::Group(group)) => group.holds(p),
+                (Subject::Group(part), Subject::Group(group)) => part.is_within(group),
+                (Subject::Group(_), Subject::Pair(_)) => false,
+                (Subject::Gpu(_), _) | (_, Subject::Gpu(_)) => false,
+            })
             .filter_map(|(p, id)| {
                 let exchange = resident::by_id(id).map(|e| (Rung::Resident, e.place));
+                let all_reduce = reduced::by_id(id).map(|way| (way.rung(), way.place));
                 let known = mechanism::by_id(id).map(|m| (m.rung(), m.place()));
-                let (rung, place) = known.or(exchange)?;
+                let (rung, place) = known.or(exchange).or(all_reduce)?;
                 (place != Place::Off).then_some((rung, *p, id))
             })
             .min()
@@ -491,7 +514,8 @@ impl Supervisor<'_, '_> {
         }
         // An exchange is both directions of its pair: with no other pair beside it, it was alone.
         let one_exchange = round.cases.iter().all(|case| {
-            let pair = case.subject.pair().filter(|_| case.rung == Rung::Resident);
+            let waits = case.rung == Rung::Resident || case.all_reduce.is_some();
+            let pair = case.subject.pair().filter(|_| waits);
             let first = round.cases.first().and_then(|case| case.subject.pair());
             pair.is_some() && (pair == first || pair.map(OrderedPair::reversed) == first)
         });
@@ -520,7 +544,10 @@ impl Supervisor<'_, '_> {
             self.spent(&name, began.elapsed());
         }
         let deadline = Instant::now() + self.pool.limit(cases);
-        let (answers, ended) = open.run(cases, look, deadline);
+        let (mut answers, ended) = open.run(cases, look, deadline);
+        for answer in answers.values_mut() {
+            self.results.reductions.append(&mut answer.reductions);
+        }
         if ended.is_some()
             && let Some(open) = staff.take()
             && !open.kill()
@@ -562,7 +589,7 @@ impl Supervisor<'_, '_> {
                 String::new(),
             ),
         };
-        let alone = case.timed || case.subject.pair().is_none();
+        let alone = case.timed || matches!(case.subject, Subject::Gpu(_));
         Record {
             case,
             outcome,
@@ -688,5 +715,6 @@ pub fn mechanism_ids() -> Vec<&'static str> {
         .map(|(id, _)| *id)
         .chain(mechanism::ROSTER.iter().map(|m| m.id()))
         .chain(resident::ROSTER.iter().map(|exchange| exchange.id))
+        .chain(reduced::ROSTER.iter().map(|way| way.id))
         .collect()
 }

@@ -92,10 +92,8 @@ impl Supervisor<'_, '_> {
                 );
                 !(killed && nothing)
             });
-            let confirmed = case
-                .subject
-                .pair()
-                .and_then(|p| self.wrong.get(&(p, case.mechanism.clone())).copied());
+            let key = (case.subject, case.mechanism.clone());
+            let confirmed = self.wrong.get(&key).copied();
             // Where lost words went is seen only alone.
             if let (Some(kind), Some(answer)) = (confirmed, &shared)
                 && let Some(corruption) = answer.outcome.corruption()
@@ -235,8 +233,8 @@ impl Supervisor<'_, '_> {
 
     /// Keeps what an answer given alone means for later cases of its pair and mechanism.
     pub(super) fn remember(&mut self, case: &Case, answer: &Answer) {
-        let pair = match case.subject {
-            Subject::Pair(pair) => pair,
+        match case.subject {
+            Subject::Pair(_) | Subject::Group(_) => {}
             // A GPU that hangs or dies alone is the finding: its pairs are not tried, and not blamed.
             Subject::Gpu(gpu) => {
                 if matches!(
@@ -247,8 +245,8 @@ impl Supervisor<'_, '_> {
                 }
                 return;
             }
-        };
-        let key = (pair, case.mechanism.clone());
+        }
+        let key = (case.subject, case.mechanism.clone());
         match &answer.outcome {
             Outcome::Corrupt(found) => {
                 self.wrong.insert(key, found.kind);
@@ -290,5 +288,6 @@ pub(super) fn unanswered(case: &Case, outcome: Outcome, took: Duration) -> Answe
         took_ms: took.as_secs_f64() * 1e3,
         notes: Vec::new(),
         retire: true,
+        reductions: Vec::new(),
     }
 }

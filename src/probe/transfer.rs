@@ -215,6 +215,7 @@ impl<'a> Lane<'a> {
             took_ms: self.started.elapsed().as_secs_f64() * 1e3,
             notes: Vec::new(),
             retire: self.retire,
+            reductions: Vec::new(),
         }
     }
 }
@@ -285,6 +286,7 @@ pub(super) fn unopened(case: &Case, outcome: Outcome, peer_access: bool) -> Answ
         took_ms: 0.0,
         notes: Vec::new(),
         retire: false,
+        reductions: Vec::new(),
     }
 }
 

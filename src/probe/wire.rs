@@ -1,14 +1,21 @@
 //! Messages between the supervisor and its workers: one JSON document a line.
 
-use super::{examine::Views, resident::State};
+use super::{
+    examine::Views,
+    reduction::{self, Needs, Series, Sight, rank::Place},
+    resident::State,
+    traffic::plan::{Patience, Reserve},
+};
 use crate::model::{
     case::{Case, Corruption, Outcome, PeerAccess},
     finding::Severity,
     measurement::Measurement,
     pair::OrderedPair,
     pci::PciAddress,
+    reduction::Reduction,
     report::{BenchRow, Selftest},
     snapshot::Authenticity,
+    traffic::Traffic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +40,14 @@ pub enum Request {
         /// Wall time in milliseconds.
         millis: u64,
     },
+    /// All-reduces over these GPUs, a rank on each; one that is named several times holds as many. Answered by one `Row` each,
+    /// then `Done`.
+    Reduce {
+        /// GPU of each rank, in rank order.
+        gpus: Vec<u32>,
+        /// Which ones.
+        request: reduction::Request,
+    },
     /// Plants every kind of wrong on one GPU. Answered by `Planted`.
     Selftest {
         /// GPU index.
@@ -44,6 +59,15 @@ pub enum Request {
         gpu: u32,
         /// Samples per row.
         samples: u32,
+    },
+    /// Times one case of transfers. Answered by `Timed`.
+    Traffic {
+        /// The case; samples and outcome are filled in.
+        case: Box<Traffic>,
+        /// Memory for the whole plan, made with the first case.
+        reserve: Reserve,
+        /// When a case has enough samples.
+        patience: Patience,
     },
 }
 
@@ -90,12 +114,16 @@ pub enum Reply {
     },
     /// The answer to one case.
     Answer(Answer),
+    /// One all-reduce of a request for them.
+    Row(Box<Reduction>),
     /// All cases of the request are answered.
     Done,
     /// Result of a self-test.
     Planted(Selftest),
     /// Result of a benchmark.
     Measured(Vec<BenchRow>),
+    /// A case of transfers with what came of it.
+    Timed(Box<Traffic>),
 }
 
 /// What a worker found when it opened its GPUs.
@@ -162,6 +190,9 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Whether the worker is not to be trusted any more.
     pub retire: bool,
+    /// All-reduces that were timed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reductions: Vec<Reduction>,
 }
 
 /// A question to a rank: a worker with one GPU of its own, whose memory others open and who opens that of others.
@@ -250,6 +281,25 @@ pub enum Task {
     Await,
     /// Judge what arrived here. `Right` or `Concluded`.
     Judge,
+    /// Of an all-reduce: take a place in it, with memory for a series. `Seated`.
+    Seat(Box<Seating>),
+    /// Open the mailboxes of the other ranks: one for each place, `None` at the own one. `Done`.
+    Gather(Vec<Option<Shared>>),
+    /// Begin the series with so many blocks. `Done`.
+    Begin(u32),
+    /// Make all its calls, which wait for the other ranks. `Saw`.
+    Reduce,
+}
+
+/// A place in an all-reduce between processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seating {
+    /// What all ranks do.
+    pub series: Series,
+    /// Which rank this one is.
+    pub place: Place,
+    /// Memory that it has to have.
+    pub needs: Needs,
 }
 
 /// Memory that another rank can open.
@@ -298,6 +348,15 @@ pub enum Done {
     Concluded(Box<Corruption>),
     /// How this side of an exchange ended.
     Exchanged(State),
+    /// A rank has its place: its mailbox is ready to be opened.
+    Seated {
+        /// The mailbox.
+        mailbox: Shared,
+        /// Blocks of the series' kernel that its GPU holds at once.
+        blocks: u64,
+    },
+    /// What this rank saw of a series.
+    Saw(Box<Sight>),
     /// The case ends with this.
     Failed(Outcome),
 }

@@ -2,10 +2,11 @@
 //! Standard output is the protocol's alone.
 
 use super::{
-    alone, bench, loaded, resident,
+    alone, bench, loaded, reduced, resident,
     seat::Seat,
-    selftest, transfer,
-    transfer::Setting,
+    selftest,
+    traffic::{clocked, stand::Stand},
+    transfer::{self, Setting},
     wire::{Advertised, Answer, Layout, Open, Opened, OpenedGpu, Reply, Request},
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
         pci::PciAddress,
+        traffic::Flow,
     },
     words::Key,
 };
@@ -71,6 +73,8 @@ struct Worker {
     seats: Vec<Seat>,
     /// Seats of flows under load.
     flows: Mutex<loaded::Flows>,
+    /// What timed transfers need; empty until the first one.
+    stand: Stand,
     /// Peer access is enabled per request and disabled after: more peers than a device may have at once.
     per_request: bool,
 }
@@ -143,6 +147,7 @@ impl Worker {
             system,
             seats,
             flows: Mutex::default(),
+            stand: Stand::default(),
             per_request,
         };
         let pairs: Vec<OrderedPair> = worker.pairs();
@@ -308,6 +313,11 @@ impl Worker {
                 self.load(Duration::from_millis(millis));
                 reply(Reply::Done);
             }
+            Request::Reduce { gpus, request } => {
+                let row = |row| reply(Reply::Row(Box::new(row)));
+                reduced::rows(&self.setting(false), &gpus, &request, row);
+                reply(Reply::Done);
+            }
             Request::Selftest { gpu } => match self.seat(GpuIndex(gpu)) {
                 Some(seat) => match selftest::run(&self.setting(false), seat) {
                     Ok(result) => reply(Reply::Planted(result)),
@@ -322,6 +332,22 @@ impl Worker {
                 },
                 None => warn(format!("GPU{gpu} is not open")),
             },
+            Request::Traffic {
+                case,
+                reserve,
+                patience,
+            } => {
+                let terms = clocked::Terms { reserve, patience };
+                let mut stand = std::mem::take(&mut self.stand);
+                let timed = clocked::run(&self.setting(false), &mut stand, *case, &terms);
+                self.stand = stand;
+                if self.per_request {
+                    let pairs: Vec<OrderedPair> =
+                        timed.flows.iter().filter_map(Flow::pair).collect();
+                    self.let_go(pairs.iter().flat_map(|pair| [*pair, pair.reversed()]));
+                }
+                reply(Reply::Timed(Box::new(timed)));
+            }
         }
     }
 
@@ -329,7 +355,7 @@ impl Worker {
         let (pairs, singles): (Vec<Case>, Vec<Case>) = cases
             .iter()
             .cloned()
-            .partition(|case| case.subject.pair().is_some());
+            .partition(|case| !matches!(case.subject, Subject::Gpu(_)));
         // Single-GPU cases of different GPUs run side by side, each GPU's own in order.
         std::thread::scope(|scope| {
             for seat in &self.seats {
@@ -355,10 +381,12 @@ impl Worker {
         if pairs.is_empty() {
             return;
         }
-        let mut wanted: Vec<OrderedPair> = pairs
-            .iter()
-            .filter_map(|case| case.subject.pair())
-            .collect();
+        let among = |case: &Case| match case.subject {
+            Subject::Gpu(_) => Vec::new(),
+            Subject::Pair(pair) => vec![pair],
+            Subject::Group(group) => group.pairs().collect(),
+        };
+        let mut wanted: Vec<OrderedPair> = pairs.iter().flat_map(among).collect();
         wanted.extend(wanted.clone().into_iter().map(OrderedPair::reversed));
         wanted.sort();
         wanted.dedup();
@@ -366,8 +394,11 @@ impl Worker {
             // A refusal shows in the case itself; the supervisor asks only for advertised pairs.
             let _ = self.set_peer_access(&wanted, true);
         }
-        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) =
-            pairs.iter().partition(|case| case.rung == Rung::Resident);
+        let (reductions, pairs): (Vec<&Case>, Vec<&Case>) =
+            pairs.iter().partition(|case| case.all_reduce.is_some());
+        let (waiting, pairs): (Vec<&Case>, Vec<&Case>) = pairs
+            .into_iter()
+            .partition(|case| case.rung == Rung::Resident);
         let (flows, pairs): (Vec<&Case>, Vec<&Case>) =
             pairs.into_iter().partition(|case| case.load.is_some());
         if !flows.is_empty() {
@@ -377,17 +408,25 @@ impl Worker {
         if !waiting.is_empty() {
             resident::run(setting, &waiting, emit);
         }
+        if !reductions.is_empty() {
+            reduced::run(setting, &reductions, emit);
+        }
         if !pairs.is_empty() {
             let pairs: Vec<Case> = pairs.into_iter().cloned().collect();
             transfer::run(setting, &pairs, emit);
         }
         if self.per_request {
-            for pair in wanted {
-                if let (Some(source), Some(destination)) =
-                    (self.seat(pair.source), self.seat(pair.destination))
-                {
-                    let _ = source.context.disable_peer(&destination.context);
-                }
+            self.let_go(wanted.into_iter());
+        }
+    }
+
+    /// Disables access of each pair's source context to its destination, whether it was on or not.
+    fn let_go(&self, pairs: impl Iterator<Item = OrderedPair>) {
+        for pair in pairs {
+            if let (Some(source), Some(destination)) =
+                (self.seat(pair.source), self.seat(pair.destination))
+            {
+                let _ = source.context.disable_peer(&destination.context);
             }
         }
     }

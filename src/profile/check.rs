@@ -2,7 +2,8 @@
 //! switches off.
 
 use super::{
-    Backend, Clause, Condition, EngineProfile, ModelProfile, Switch, SwitchKind, load::ProfileError,
+    Backend, Clause, Condition, EngineProfile, HostClass, ModelProfile, NvlinkRate, Switch,
+    SwitchKind, host, load::ProfileError,
 };
 use std::path::Path;
 
@@ -198,6 +199,44 @@ pub(super) fn model(file: &str, text: &str, model: &ModelProfile) -> Result<(), 
         return Err(at.error(&own, 0, message));
     }
     Ok(())
+}
+
+/// A class of hosts.
+pub(super) fn host(file: &str, text: &str, class: &HostClass) -> Result<(), ProfileError> {
+    let at = At { file, text };
+    let stem = Path::new(file).file_stem().and_then(|s| s.to_str());
+    if stem != Some(class.id.as_str()) {
+        let message = format!(
+            "id '{}' is not the file's name (allowed: '{}')",
+            class.id,
+            stem.unwrap_or_default()
+        );
+        return Err(at.error("id =", 0, message));
+    }
+    date(&at, &class.checked, 0)?;
+    for (number, rate) in class.rates.iter().enumerate() {
+        if let Some(message) = host::defect(rate) {
+            return Err(at.error("[[expect]]", number, message));
+        }
+    }
+    Ok(())
+}
+
+/// What an NVLink carries.
+pub(super) fn nvlink(file: &str, text: &str, link: &NvlinkRate) -> Result<(), ProfileError> {
+    let at = At { file, text };
+    let own = format!("version = {}", link.version);
+    match () {
+        () if link.gb_per_s.is_nan() || link.gb_per_s <= 0.0 => Err(at.error(
+            &own,
+            0,
+            format!("gb-per-s = {} (allowed: above 0)", link.gb_per_s),
+        )),
+        () if link.source.trim().is_empty() => {
+            Err(at.error(&own, 0, format!("NVLink {} has no source", link.version)))
+        }
+        () => Ok(()),
+    }
 }
 
 fn date(at: &At, text: &str, nth: usize) -> Result<(), ProfileError> {

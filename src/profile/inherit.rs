@@ -112,6 +112,21 @@ fn launch_over(below: Launch, own: Launch) -> Launch {
         method: either(own.method, below.method),
         dtype: either(own.dtype, below.dtype),
         eager: either(own.eager, below.eager),
+        times: if own.times.is_empty() {
+            below.times
+        } else {
+            own.times
+        },
+        every_visible: own.every_visible || below.every_visible,
+        one_gpu: if own.one_gpu.is_empty() {
+            below.one_gpu
+        } else {
+            own.one_gpu
+        },
+        devices: either(own.devices, below.devices),
+        hosts: either(own.hosts, below.hosts),
+        files: either(own.files, below.files),
+        program: own.program || below.program,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Reads profiles: those embedded in the binary, and a folder that overrides them.
 
 use super::{
-    ConsumerProfile, EngineProfile, ModelProfile, check,
+    ConsumerProfile, EngineProfile, HostClass, ModelProfile, Names, NvlinkRate, check,
     consumer::{self, ConsumerFile},
+    host::LinkFile,
     inherit,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -23,6 +24,12 @@ pub struct Profiles {
     pub models: Vec<ModelProfile>,
     /// Consumers of peer transfers.
     pub consumers: Vec<ConsumerProfile>,
+    /// Flags and variables that programs take.
+    pub names: Vec<Names>,
+    /// Classes of hosts.
+    pub hosts: Vec<HostClass>,
+    /// What one NVLink carries, by version.
+    pub nvlinks: Vec<NvlinkRate>,
     /// Engines as their files state them, with the files.
     stated: Vec<(String, EngineProfile)>,
 }
@@ -80,15 +87,15 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `consumers.toml`) taking the
-    /// place of embedded ones with the same id.
+    /// The embedded profiles, with those below `folder` (`engines/*.toml`, `models/*.toml`, `names/*.toml`, `hosts/*.toml`,
+    /// `consumers.toml`, `links.toml`) taking the place of embedded ones with the same id.
     ///
     /// # Errors
     /// The first file that cannot be read or used, with its line where it has one.
     pub fn with_folder(folder: &Path) -> Result<Self, ProfileError> {
         let mut profiles = Self::embedded()?;
         let mut files = Vec::new();
-        for kind in ["engines", "models"] {
+        for kind in ["engines", "hosts", "models", "names"] {
             let below = folder.join(kind);
             if !below.is_dir() {
                 continue;
@@ -99,14 +106,16 @@ impl Profiles {
                 }
             }
         }
-        let consumers = folder.join("consumers.toml");
-        if consumers.is_file() {
-            files.push(("consumers.toml", consumers));
+        for kind in ["consumers.toml", "links.toml"] {
+            let file = folder.join(kind);
+            if file.is_file() {
+                files.push((kind, file));
+            }
         }
         if files.is_empty() {
             return Err(ProfileError::Invalid {
                 file: folder.display().to_string(),
-                message: "holds no engines/*.toml, no models/*.toml and no consumers.toml"
+                message: "holds no engines/*.toml, models/*.toml, names/*.toml, hosts/*.toml, consumers.toml or links.toml"
                     .to_string(),
             });
         }
@@ -187,6 +196,19 @@ impl Profiles {
                     self.models.push(model);
                 }
             }
+            "hosts" => {
+                let class: HostClass = parse(file, text)?;
+                check::host(file, text, &class)?;
+                self.hosts.retain(|old| old.id != class.id);
+                self.hosts.push(class);
+            }
+            "links.toml" => {
+                for link in parse::<LinkFile>(file, text)?.nvlink {
+                    check::nvlink(file, text, &link)?;
+                    self.nvlinks.retain(|old| old.version != link.version);
+                    self.nvlinks.push(link);
+                }
+            }
             "consumers.toml" => {
                 for one in parse::<ConsumerFile>(file, text)?.consumers {
                     if let Some(message) = consumer::defect(&one) {
@@ -199,11 +221,16 @@ impl Profiles {
                     }
                 }
             }
+            "names" => {
+                let loaded: Names = parse(file, text)?;
+                self.names.retain(|old| old.of != loaded.of);
+                self.names.push(loaded);
+            }
             other => {
                 return Err(ProfileError::Invalid {
                     file: file.to_string(),
                     message: format!(
-                        "'{other}' is no kind of profile (allowed: engines, models, consumers.toml)"
+                        "'{other}' is no kind of profile (allowed: engines, models, names, hosts, consumers.toml, links.toml)"
                     ),
                 });
             }
@@ -346,6 +373,50 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("full-nvlink-above"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_host_class_names_file_line_and_what_is_allowed() {
+        let (_, good) = EMBEDDED
+            .iter()
+            .find(|(file, _)| *file == "hosts/nvlink.toml")
+            .unwrap();
+        let wrong = |from: &str, to: &str| {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, *good, "{from}");
+            Profiles::default()
+                .add("hosts/nvlink.toml", &text)
+                .unwrap_err()
+                .to_string()
+        };
+        for (from, to, words) in [
+            ("over = \"nvlink\"", "over = \"copper\"", "pcie"),
+            (
+                "typical = 0.87",
+                "typical = 0.2",
+                "fail-below <= warn-below",
+            ),
+            ("typical = 0.87", "tipical = 0.87", "typical"),
+            ("id = \"nvlink\"", "id = \"other\"", "allowed: 'nvlink'"),
+            ("from-bytes = 33554432", "from-bytes = -1", "u64"),
+            (
+                "executors = [\"copy-engine\"]",
+                "executors = []",
+                "multiprocessors",
+            ),
+            (
+                "checked = \"2026-11-29\"",
+                "checked = \"today\"",
+                "YYYY-MM-DD",
+            ),
+        ] {
+            let error = wrong(from, to);
+            assert!(error.starts_with("profiles/hosts/nvlink.toml:"), "{error}");
+            assert!(error.contains(words), "{error}");
+        }
+        let links = "[[nvlink]]\nversion = 4\ngb-per-s = 0.0\nsource = \"s\"\n";
+        let error = Profiles::default().add("links.toml", links).unwrap_err();
+        assert!(error.to_string().contains("above 0"), "{error}");
     }
 
     #[test]

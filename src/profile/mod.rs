@@ -1,4 +1,4 @@
-//! Engines and models as data: `profiles/**/*.toml` as types, embedded in the binary and overridable from a folder.
+//! Engines, models and classes of hosts as data: `profiles/**/*.toml` as types, embedded in the binary and overridable from a folder.
 //!
 //! Profiles only state: no expressions, no defaults that guess. A key that a model file lacks is unknown. What a profile
 //! may say is a closed set; a new kind of condition is a Rust change on purpose.
@@ -10,9 +10,11 @@ mod condition;
 mod config;
 mod consumer;
 mod engine;
+mod host;
 mod inherit;
 mod load;
 mod model;
+mod names;
 mod trap;
 
 pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
@@ -22,6 +24,10 @@ pub use engine::{
     AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, P2pCacheFile, Practice, Speculation,
     SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
 };
+pub use host::{
+    Asked, Between, Directions, ExpectedRate, HostClass, LinkKind, Mover, NvlinkRate, expected,
+};
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
-pub use trap::{Clause, Launch, Named, Trap};
+pub use names::{Names, edits, nearest};
+pub use trap::{Clause, Launch, Named, Times, Trap};

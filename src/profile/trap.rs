@@ -46,6 +46,40 @@ pub struct Launch {
     /// Flags that switch CUDA graphs off.
     #[serde(default)]
     pub eager: Vec<String>,
+    /// Sizes by which the launch has more GPUs than its tensor-parallel group.
+    #[serde(default)]
+    pub times: Vec<Times>,
+    /// Without a size every visible GPU is used.
+    #[serde(default)]
+    pub every_visible: bool,
+    /// Flags with values that keep such a launch on one GPU.
+    #[serde(default)]
+    pub one_gpu: Vec<Named>,
+    /// Flags that list the GPUs: "0,1" or "CUDA0,CUDA1".
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// Flags that spread the launch over hosts.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Flags that name a file with further settings.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Behind the first word that is no flag stands a program of the user's, with flags of its own.
+    #[serde(default)]
+    pub program: bool,
+}
+
+/// A size by which the number of GPUs is multiplied: pipeline stages, replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Times {
+    /// What it counts, in words.
+    pub what: String,
+    /// Its flags.
+    pub flags: Vec<String>,
+    /// Flags beside which it divides the tensor-parallel group and multiplies nothing.
+    #[serde(default)]
+    pub unless: Vec<String>,
 }
 
 /// A wrong choice that a launch may hold.

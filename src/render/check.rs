@@ -1,7 +1,10 @@
 //! An existing launch and what is wrong with it, worst first.
 
 use super::page::{Options, Page, Tone, cut};
-use crate::model::{finding::Severity, launch::LaunchCheck};
+use crate::model::{
+    finding::Severity,
+    launch::{LaunchCheck, LaunchOutcome},
+};
 use std::io::{self, Write};
 
 /// Writes `checks`, one after the other.
@@ -30,7 +33,18 @@ fn one(check: &LaunchCheck, page: &mut Page<'_>) -> io::Result<()> {
     };
     let (critical, warnings) = (count(Severity::Critical), count(Severity::Warning));
     let (tone, headline) = match (critical, warnings) {
-        (0, 0) => (Tone::Strong, "nothing known speaks against it".to_string()),
+        (0, 0) if check.outcome() == LaunchOutcome::NotJudged => (
+            Tone::Doubt,
+            format!(
+                "not judged: {} of it could not be read; nothing wrong in the rest",
+                if check.not_judged.len() == 1 {
+                    "one part".to_string()
+                } else {
+                    format!("{} parts", check.not_judged.len())
+                }
+            ),
+        ),
+        (0, 0) => (Tone::Strong, "nothing wrong in what was judged".to_string()),
         (0, n) => (Tone::Doubt, format!("{n} to change")),
         (n, 0) => (Tone::Bad, format!("{n} wrong")),
         (n, m) => (Tone::Bad, format!("{n} wrong, {m} to change")),
@@ -67,6 +81,13 @@ fn one(check: &LaunchCheck, page: &mut Page<'_>) -> io::Result<()> {
             page.text(7, Tone::Strong, setting)?;
         }
         page.labelled(Tone::Faint, "  source: ", Tone::Faint, &problem.source)?;
+    }
+    page.blank()?;
+    for what in &check.judged {
+        page.labelled(Tone::Faint, "  judged: ", Tone::Faint, what)?;
+    }
+    for what in &check.outside {
+        page.labelled(Tone::Faint, "  not part of this: ", Tone::Faint, what)?;
     }
     if !check.not_judged.is_empty() {
         page.heading("Not judged")?;

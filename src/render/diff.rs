@@ -7,9 +7,15 @@ use crate::model::{
         Comparison, Difference, MatchedBy, NotCompared, NumberDifference, NumberPair, Relation,
         Side,
     },
+    group::Group,
+    measurement::Unit,
+    pair::OrderedPair,
     snapshot::Authenticity,
 };
-use std::io::{self, Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+};
 
 /// Subjects named in a line before the rest is counted.
 const NAMED: usize = 10;
@@ -127,12 +133,16 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
             for pair in group.differing.iter().take(NUMBERS) {
                 writeln!(
                     out,
-                    "| {} | {} | {} {unit} | {} {unit} | {:.2} |",
+                    "| {} | {} | {} {unit} | {} {unit} | {:.2}{} |",
                     plain(&group.what),
                     plain(&pair.of),
                     digits(pair.a.median),
                     digits(pair.b.median),
                     pair.ratio,
+                    match pair.doubts.is_empty() {
+                        true => String::new(),
+                        false => format!(" (beware, {})", plain(&pair.doubts.join(", "))),
+                    },
                     unit = group.unit.name()
                 )?;
             }
@@ -140,7 +150,7 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
             if rest > 0 {
                 writeln!(
                     out,
-                    "| {} | and {rest} more of {} | | | |",
+                    "| {} | and {rest} more; {} were compared | | | |",
                     plain(&group.what),
                     group.compared
                 )?;
@@ -246,12 +256,70 @@ fn matching_words(comparison: &Comparison) -> String {
     format!("{text}. Numbers of GPUs below are A's.")
 }
 
+/// GPUs and pairs by spans, all else by name: forty names of pairs hide the pattern that says what is wrong.
 fn subjects(of: &[String]) -> String {
+    let gpus: Option<Vec<u32>> = of
+        .iter()
+        .map(|name| name.strip_prefix("GPU")?.parse().ok())
+        .collect();
+    if let Some(group) = gpus.and_then(Group::new) {
+        return group.to_string();
+    }
+    let pairs = of.iter().map(|name| pair_of(name));
+    if let Some(pairs) = pairs.collect::<Option<BTreeSet<OrderedPair>>>()
+        && let Some(text) = spans_of_pairs(&pairs)
+    {
+        return text;
+    }
     let mut words: Vec<String> = of.iter().take(NAMED).cloned().collect();
     if of.len() > NAMED {
         words.push(format!("and {} more", of.len() - NAMED));
     }
     words.join(" ")
+}
+
+fn pair_of(name: &str) -> Option<OrderedPair> {
+    let (source, destination) = name.split_once("->")?;
+    OrderedPair::new(source.parse().ok()?, destination.parse().ok()?)
+}
+
+/// "32 pairs: 0-3->4-7 4-7->0-3", "every pair of GPUs 0-7"; `None` of a single pair, and where spans say no more than names.
+fn spans_of_pairs(pairs: &BTreeSet<OrderedPair>) -> Option<String> {
+    let ends: BTreeSet<u32> = pairs
+        .iter()
+        .flat_map(|pair| [pair.source.0, pair.destination.0])
+        .collect();
+    let all = Group::new(ends)?;
+    if pairs.len() > 2 && pairs.len() == all.pairs().count() {
+        return Some(format!("every pair of {all}"));
+    }
+    // Sources that reach the same destinations are one term.
+    let mut reached: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for pair in pairs {
+        let to = reached.entry(pair.source.0).or_default();
+        to.insert(pair.destination.0);
+    }
+    let mut terms: Vec<(BTreeSet<u32>, BTreeSet<u32>)> = Vec::new();
+    for (source, to) in reached {
+        match terms.iter_mut().find(|(_, known)| *known == to) {
+            Some((sources, _)) => {
+                sources.insert(source);
+            }
+            None => terms.push((BTreeSet::from([source]), to)),
+        }
+    }
+    if terms.len() > NAMED || terms.len() * 2 > pairs.len() {
+        return None;
+    }
+    let span = |gpus: &BTreeSet<u32>| match Group::new(gpus.iter().copied()) {
+        Some(group) => group.to_string().replacen("GPUs ", "", 1),
+        None => gpus.first().map_or(String::new(), u32::to_string),
+    };
+    let words = terms
+        .iter()
+        .map(|(from, to)| format!("{}->{}", span(from), span(to)));
+    let words: Vec<String> = words.collect();
+    Some(format!("{} pairs: {}", pairs.len(), words.join(" ")))
 }
 
 fn difference_words(difference: &Difference) -> String {
@@ -270,16 +338,35 @@ fn difference_words(difference: &Difference) -> String {
 
 fn number_words(group: &NumberDifference) -> String {
     let differing = group.differing.len();
-    let more = match differing > NUMBERS {
-        true => format!("; the worst {NUMBERS}:"),
-        false => ":".to_string(),
+    let gain = |pair: &NumberPair| group.unit.gain(pair.ratio);
+    let worse = group.differing.iter().filter(|p| gain(p) < 1.0).count();
+    let (lost, gained) = match group.unit {
+        Unit::GbPerS => ("lower", "higher"),
+        Unit::Us | Unit::Ms => ("longer", "shorter"),
     };
-    format!("{}: {differing} of {}{more}", group.what, group.compared)
+    let direction = match (worse, differing - worse) {
+        (_, 0) => format!("{lost} in B"),
+        (0, _) => format!("{gained} in B"),
+        (worse, better) => format!("{worse} {lost} in B, {better} {gained}"),
+    };
+    let more = match (differing > NUMBERS, worse) {
+        (false, _) => ":".to_string(),
+        (true, 0) => format!("; the {NUMBERS} that gained most:"),
+        (true, _) => format!("; the {NUMBERS} that lost most:"),
+    };
+    format!(
+        "{}: {differing} of {}, {direction}{more}",
+        group.what, group.compared
+    )
 }
 
 fn pair_words(group: &NumberDifference, pair: &NumberPair) -> String {
+    let doubts = match pair.doubts.is_empty() {
+        true => String::new(),
+        false => format!("; beware, {}", pair.doubts.join(", ")),
+    };
     format!(
-        "{}: {} => {} {} (x{:.2}; quartiles {} and {} apart, {} and {} samples)",
+        "{}: {} => {} {} (x{:.2}; quartiles {} and {} apart, {} and {} samples{doubts})",
         pair.of,
         digits(pair.a.median),
         digits(pair.b.median),
@@ -315,19 +402,20 @@ fn end_words(comparison: &Comparison) -> String {
         .iter()
         .map(|group| group.differing.len())
         .sum();
-    let (configuration, verdicts) = (comparison.configuration.len(), comparison.verdicts.len());
     let head = match (comparison.differs(), comparison.one_sided()) {
         (false, false) => "Nothing differs".to_string(),
         (false, true) => "Nothing that could be compared differs; not all could be".to_string(),
         (true, _) => format!(
-            "Different: {configuration} of configuration, {verdicts} of verdicts, {}",
+            "Different: {} of configuration, {}, {}",
+            count(comparison.configuration.len(), "value"),
+            count(comparison.verdicts.len(), "verdict"),
             count(numbers, "number")
         ),
     };
     format!(
-        "{head}. The same: {} of configuration, {} of verdicts, {}.",
-        same.configuration,
-        same.verdicts,
+        "{head}. The same: {} of configuration, {}, {}.",
+        count(same.configuration as usize, "value"),
+        count(same.verdicts as usize, "verdict"),
         count(same.numbers as usize, "number")
     )
 }

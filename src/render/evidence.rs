@@ -6,7 +6,7 @@ use super::{
     page::{Page, Tone, count, cut, grouped, pairs_in_words, size},
 };
 use crate::model::{
-    case::{Corruption, Outcome, PeerAccess, Record, Rung, Sample},
+    case::{Corruption, Outcome, PeerAccess, Record, Rung, Sample, Subject},
     pair::OrderedPair,
     report::Report,
 };
@@ -21,7 +21,12 @@ fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
         .collect();
     all.sort_by_key(|(r, c)| {
         (
-            r.case.subject.pair().is_some() && r.case.subject.pair() != report.verdict.worst_pair,
+            // A GPU by itself first, then the pair of the verdict.
+            match r.case.subject {
+                Subject::Gpu(_) => false,
+                Subject::Pair(pair) => Some(pair) != report.verdict.worst_pair,
+                Subject::Group(_) => report.verdict.worst_pair.is_some(),
+            },
             r.case.rung,
             Reverse(c.wrong_units),
             r.case.id,
@@ -62,12 +67,12 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         one(record, corruption, if position == 0 { 3 } else { 2 }, page)?;
     }
     for group in others.iter().take(MOST_GROUPS) {
-        let pairs = pairs_in_words(&group.pairs, usize::MAX);
-        page.text(
-            2,
-            Tone::Plain,
-            &format!("{pairs} by {}: {}", group.mechanisms.join(", "), group.what),
-        )?;
+        let mut who = group.groups.clone();
+        if !group.pairs.is_empty() {
+            who.insert(0, pairs_in_words(&group.pairs, usize::MAX));
+        }
+        let (who, how) = (who.join(" and "), group.mechanisms.join(", "));
+        page.text(2, Tone::Plain, &format!("{who} by {how}: {}", group.what))?;
     }
     if others.len() > MOST_GROUPS {
         let more = count(others.len() - MOST_GROUPS, "more kind");
@@ -80,15 +85,16 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 struct Group {
     what: String,
     pairs: Vec<OrderedPair>,
+    groups: Vec<String>,
     mechanisms: Vec<String>,
 }
 
 fn without_data(report: &Report) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for record in &report.records {
-        let Some(pair) = record.case.subject.pair() else {
+        if matches!(record.case.subject, Subject::Gpu(_)) {
             continue;
-        };
+        }
         if !matches!(
             record.outcome,
             Outcome::Refused { .. }
@@ -109,14 +115,19 @@ fn without_data(report: &Report) -> Vec<Group> {
                 groups.push(Group {
                     what,
                     pairs: Vec::new(),
+                    groups: Vec::new(),
                     mechanisms: Vec::new(),
                 });
                 groups.len() - 1
             }
         };
         if let Some(group) = groups.get_mut(at) {
-            if !group.pairs.contains(&pair) {
-                group.pairs.push(pair);
+            match record.case.subject {
+                Subject::Pair(pair) if !group.pairs.contains(&pair) => group.pairs.push(pair),
+                Subject::Group(together) if !group.groups.contains(&together.to_string()) => {
+                    group.groups.push(together.to_string());
+                }
+                _ => {}
             }
             if !group.mechanisms.contains(&mechanism) {
                 group.mechanisms.push(mechanism);

@@ -210,18 +210,15 @@ fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), 
     }
     for record in records {
         let id = record.case.id;
-        let (one, other) = match record.case.subject {
-            Subject::Gpu(gpu) => (gpu.0, None),
-            Subject::Pair(pair) => (pair.source.0, Some(pair.destination.0)),
+        let named: Vec<u32> = match record.case.subject {
+            Subject::Gpu(gpu) => vec![gpu.0],
+            Subject::Pair(pair) if pair.source == pair.destination => {
+                return wrong(format!("case {id} pairs GPU {} with itself", pair.source));
+            }
+            Subject::Pair(pair) => vec![pair.source.0, pair.destination.0],
+            Subject::Group(group) => group.gpus().map(|gpu| gpu.0).collect(),
         };
-        if other == Some(one) {
-            return wrong(format!("case {id} pairs GPU {one} with itself"));
-        }
-        if let Some(index) = [Some(one), other]
-            .into_iter()
-            .flatten()
-            .find(|i| !known(*i))
-        {
+        if let Some(index) = named.into_iter().find(|i| !known(*i)) {
             return wrong(format!(
                 "case {id} is about GPU {index}, the snapshot has {gpus} GPUs"
             ));

@@ -54,8 +54,8 @@ pub fn write(
         Format::Shell => shell(advice, out)?,
         Format::Env => env(advice, out, &mut notes)?,
         Format::Json => object(advice, authenticity, out)?,
-        Format::Compose => compose(advice, out)?,
-        Format::Kubernetes => kubernetes(advice, out)?,
+        Format::Compose => compose(advice, out, &mut notes)?,
+        Format::Kubernetes => kubernetes(advice, out, &mut notes)?,
     }
     if !matches!(format, Format::Shell | Format::Json) && !advice.unset.is_empty() {
         notes.push(format!(
@@ -214,15 +214,74 @@ fn service_name(engine: &str) -> String {
         .collect()
 }
 
-fn compose(advice: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
+/// The GPUs of the host that the settings are for, and the variables that a container needs. Inside one, GPUs are counted
+/// anew from 0: indices of the host there would name others, or none.
+struct Inside {
+    /// Indices of the host, ascending.
+    gpus: Vec<u32>,
+    variables: Vec<(String, String)>,
+}
+
+impl Inside {
+    fn of(advice: &Recommendation) -> Inside {
+        const LIST: &str = "CUDA_VISIBLE_DEVICES";
+        let listed = advice.environment.iter().find(|s| s.name == LIST);
+        let order: Vec<u32> = listed
+            .and_then(|s| s.value.as_deref())
+            .and_then(|v| v.split(',').map(|n| n.parse().ok()).collect())
+            .unwrap_or_default();
+        let mut gpus = order.clone();
+        gpus.sort_unstable();
+        let renumbered: Vec<String> = order
+            .iter()
+            .filter_map(|gpu| gpus.iter().position(|g| g == gpu))
+            .map(|at| at.to_string())
+            .collect();
+        let ascending = order == gpus;
+        let variables = variables(&advice.environment)
+            .filter(|(name, _)| *name != LIST || !ascending || order.is_empty())
+            .map(|(name, value)| match name {
+                LIST if !order.is_empty() => (name.to_string(), renumbered.join(",")),
+                _ => (name.to_string(), value.to_string()),
+            })
+            .collect();
+        Inside { gpus, variables }
+    }
+
+    fn list(&self) -> String {
+        let all: Vec<String> = self.gpus.iter().map(u32::to_string).collect();
+        all.join(", ")
+    }
+}
+
+fn compose(
+    advice: &Recommendation,
+    out: &mut dyn Write,
+    notes: &mut Vec<String>,
+) -> io::Result<()> {
+    let inside = Inside::of(advice);
     // Compose fills in $NAME; two of them mean one.
     let scalar = |text: &str| yaml(&text.replace('$', "$$"));
     writeln!(out, "services:")?;
     writeln!(out, "  {}:", service_name(&advice.engine))?;
     writeln!(out, "    ipc: host")?;
-    if variables(&advice.environment).next().is_some() {
+    if !inside.gpus.is_empty() {
+        let ids: Vec<String> = inside.gpus.iter().map(|g| yaml(&g.to_string())).collect();
+        writeln!(out, "    deploy:")?;
+        writeln!(out, "      resources:")?;
+        writeln!(out, "        reservations:")?;
+        writeln!(out, "          devices:")?;
+        writeln!(out, "            - driver: nvidia")?;
+        writeln!(out, "              device_ids: [{}]", ids.join(", "))?;
+        writeln!(out, "              capabilities: [gpu]")?;
+        notes.push(format!(
+            "device_ids are the host's indices as nvidia-smi prints them ({}); inside the container they are counted from 0. UUIDs (nvidia-smi -L) do not change when cards do",
+            inside.list()
+        ));
+    }
+    if !inside.variables.is_empty() {
         writeln!(out, "    environment:")?;
-        for (name, value) in variables(&advice.environment) {
+        for (name, value) in &inside.variables {
             writeln!(out, "      {name}: {}", scalar(value))?;
         }
     }
@@ -236,14 +295,34 @@ fn compose(advice: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn kubernetes(advice: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
+fn kubernetes(
+    advice: &Recommendation,
+    out: &mut dyn Write,
+    notes: &mut Vec<String>,
+) -> io::Result<()> {
+    let inside = Inside::of(advice);
     // Kubernetes fills in $(NAME); a doubled dollar keeps it as it is.
     let scalar = |text: &str| yaml(&text.replace("$(", "$$("));
     writeln!(out, "containers:")?;
     writeln!(out, "  - name: {}", service_name(&advice.engine))?;
-    if variables(&advice.environment).next().is_some() {
+    if !inside.gpus.is_empty() {
+        writeln!(out, "    resources:")?;
+        writeln!(out, "      limits:")?;
+        writeln!(out, "        nvidia.com/gpu: {}", inside.gpus.len())?;
+        notes.push(format!(
+            "Kubernetes hands out GPUs by number and chooses which itself: what was proven are GPUs {} of the tested host. On a node with more GPUs test all of them, and inside the pod they are counted from 0",
+            inside.list()
+        ));
+    }
+    // Which GPU is which is not known before the pod runs, so no order of ranks can be told.
+    let told: Vec<&(String, String)> = inside
+        .variables
+        .iter()
+        .filter(|(name, _)| name != "CUDA_VISIBLE_DEVICES" || inside.gpus.is_empty())
+        .collect();
+    if !told.is_empty() {
         writeln!(out, "    env:")?;
-        for (name, value) in variables(&advice.environment) {
+        for (name, value) in told {
             writeln!(out, "      - name: {name}")?;
             writeln!(out, "        value: {}", scalar(value))?;
         }
@@ -342,6 +421,36 @@ mod tests {
         assert_eq!(
             value["arguments"],
             json!(["--tp", "8", "--flag", "--json", "{\"a\":[1,2]}"])
+        );
+    }
+
+    /// In a container the host's indices are another's, or nobody's.
+    #[test]
+    fn containers_ask_for_devices_and_number_them_anew() {
+        let mut advice = advice();
+        let list = |text: &str| vec![setting("CUDA_VISIBLE_DEVICES", Some(text))];
+        let told = |advice: &Recommendation, format| {
+            let mut out = Vec::new();
+            let notes = write(format, advice, Authenticity::Hardware, &mut out).unwrap();
+            (String::from_utf8(out).unwrap(), notes.join("\n"))
+        };
+        advice.environment = list("4,5");
+        let (text, notes) = told(&advice, Format::Compose);
+        assert!(text.contains("device_ids: [\"4\", \"5\"]"), "{text}");
+        assert!(!text.contains("CUDA_VISIBLE_DEVICES"), "{text}");
+        assert!(notes.contains("the host's indices"), "{notes}");
+        advice.environment = list("4,6,5,7");
+        let (text, _) = told(&advice, Format::Compose);
+        assert!(text.contains("CUDA_VISIBLE_DEVICES: \"0,2,1,3\""), "{text}");
+        let (text, notes) = told(&advice, Format::Kubernetes);
+        assert!(text.contains("nvidia.com/gpu: 4"), "{text}");
+        assert!(!text.contains("CUDA_VISIBLE_DEVICES"), "{text}");
+        assert!(notes.contains("chooses which itself"), "{notes}");
+        // A shell on the host keeps them.
+        assert!(
+            told(&advice, Format::Shell)
+                .0
+                .contains("CUDA_VISIBLE_DEVICES=4,6,5,7")
         );
     }
 

@@ -600,8 +600,17 @@ pub(super) fn particulars(outcome: &Outcome) -> Option<String> {
             round,
             rounds,
             after_ms,
+            missing: None,
         } => format!(
             "the flag of round {round} of {rounds} never came; the kernel gave up by itself after {after_ms} ms"
+        ),
+        Outcome::Never {
+            round,
+            rounds,
+            after_ms,
+            missing: Some(missing),
+        } => format!(
+            "{missing} never came in call {round} of {rounds}; those that waited for it gave up by themselves after {after_ms} ms"
         ),
         Outcome::Died { how } => format!("the worker died, {how}"),
         Outcome::NotRun { reason } => format!("not run, {reason}"),

@@ -305,6 +305,68 @@ fn broken(text: &str, room: usize) -> Vec<String> {
     rows
 }
 
+/// Prose of the manual in lines of `width` columns: paragraphs are filled anew, list items hang below their mark, and
+/// headings, tables and blocks of code stay as they are.
+pub fn reflowed(text: &str, width: usize) -> String {
+    const MARKS: [&str; 2] = ["- ", "* "];
+    let item = |line: &str| -> usize {
+        let body = line.trim_start();
+        let lead = line.len() - body.len();
+        if MARKS.iter().any(|mark| body.starts_with(mark)) {
+            return lead + 2;
+        }
+        let digits = body.bytes().take_while(u8::is_ascii_digit).count();
+        let numbered = digits > 0
+            && body
+                .get(digits..)
+                .is_some_and(|rest| rest.starts_with(". "));
+        if numbered { lead + digits + 2 } else { 0 }
+    };
+    let mut out = String::new();
+    let mut open: Option<(String, usize)> = None;
+    let close = |open: &mut Option<(String, usize)>, out: &mut String| {
+        let Some((body, hang)) = open.take() else {
+            return;
+        };
+        let mark: String = body.chars().take(hang).collect();
+        let rest: String = body.chars().skip(hang).collect();
+        let mut lead = mark;
+        for row in broken(&rest, width.saturating_sub(hang).max(16)) {
+            out.push_str(&format!("{lead}{row}\n"));
+            lead = " ".repeat(hang);
+        }
+    };
+    let mut code = false;
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        let kept = code
+            || fence
+            || line.trim().is_empty()
+            || line.starts_with(['#', '|'])
+            || (line.starts_with("    ") && open.is_none());
+        if kept {
+            close(&mut open, &mut out);
+            out.push_str(line.trim_end());
+            out.push('\n');
+            code ^= fence;
+            continue;
+        }
+        let hang = item(line);
+        match &mut open {
+            Some((body, _)) if hang == 0 => {
+                body.push(' ');
+                body.push_str(line.trim());
+            }
+            _ => {
+                close(&mut open, &mut out);
+                open = Some((line.trim_end().to_string(), hang));
+            }
+        }
+    }
+    close(&mut open, &mut out);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,6 +376,16 @@ mod tests {
         assert_eq!(clean("NVIDIA H200"), "NVIDIA H200");
         assert_eq!(clean("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
         assert_eq!(clean("\u{9b}31m\u{202e}x"), "\\u{9b}31m\\u{202e}x");
+    }
+
+    #[test]
+    fn prose_is_filled_anew_and_all_else_stays() {
+        let text = "# A heading that is longer than the width and stays as it is\n\nWords of a paragraph\nthat go on here and there until the line is full.\n- an item that is\n  continued\n- another\n\n    code that stays in its one line however long it may be\n\n| a | table |\n";
+        let made = reflowed(text, 30);
+        assert_eq!(
+            made,
+            "# A heading that is longer than the width and stays as it is\n\nWords of a paragraph that go\non here and there until the\nline is full.\n- an item that is continued\n- another\n\n    code that stays in its one line however long it may be\n\n| a | table |\n"
+        );
     }
 
     #[test]

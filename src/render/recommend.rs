@@ -333,6 +333,25 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
     if let Some((what, _)) = setter {
         page.labelled(Tone::Faint, "  set by            ", Tone::Strong, &what)?;
     }
+    // The workspace is that of one backend; where another was chosen, its size is a footnote.
+    if !advice.backend.contains("pcie-ipc") {
+        if let (Some(each), Some(all)) = (
+            sizing.workspace_bytes_per_rank,
+            sizing.workspace_bytes_all_ranks,
+        ) {
+            let text = format!(
+                "FlashInfer pcie_ipc, were it used: {} per rank, {} for all; not chosen here",
+                size(each),
+                size(all)
+            );
+            page.labelled(Tone::Faint, "  not used          ", Tone::Faint, &text)?;
+        }
+        if let Some(count) = sizing.all_reduces {
+            let text = format!("{count} reductions of that size in a forward pass");
+            page.labelled(Tone::Faint, "  per forward       ", Tone::Plain, &text)?;
+        }
+        return Ok(());
+    }
     if let Some(bytes) = sizing.workspace_bytes_per_rank {
         let formula = sizing
             .workspace_formula

@@ -2,7 +2,7 @@
 //! what was not tested. A healthy host gets a short page, because nothing on it needs reading twice.
 
 use super::{
-    evidence, loaded,
+    evidence, groups, loaded,
     map::{host_words, recorded_words},
     outcomes,
     page::{Options, Page, Tone, banner, count, cut, grouped, pad, pairs_in_words, size},
@@ -52,6 +52,7 @@ pub fn write(
     let page = &mut page;
     head(report, page)?;
     outcomes::pair_matrix(report, page)?;
+    groups::write(report, page)?;
     outcomes::mechanisms(report, page)?;
     loaded::write(report, page)?;
     consumers(report, page)?;

@@ -130,6 +130,18 @@ pub enum ReadError {
         /// Version in the file.
         found: u64,
     },
+    /// Two of its entries cannot both be true.
+    #[error(
+        "it contradicts itself: verdict {} has exit_code {}, and this file says {found}; it was altered, so nothing in it counts: write it anew with 'peerproof qualify --verdict-file FILE'",
+        verdict.word(),
+        verdict.exit_code()
+    )]
+    Contradiction {
+        /// The grade in the file.
+        verdict: Grading,
+        /// The exit code in the file.
+        found: u8,
+    },
 }
 
 fn gpu_key(gpu: &Gpu) -> GpuKey {
@@ -275,7 +287,14 @@ pub fn read(text: &str) -> Result<VerdictFile, ReadError> {
         let found = version.verdict_version;
         return Err(ReadError::Version { found });
     }
-    Ok(serde_json::from_str(text)?)
+    let file: VerdictFile = serde_json::from_str(text)?;
+    if file.exit_code != file.verdict.exit_code() {
+        return Err(ReadError::Contradiction {
+            verdict: file.verdict,
+            found: file.exit_code,
+        });
+    }
+    Ok(file)
 }
 
 /// The JSON Schema of a verdict file, as published in `docs/verdict.schema.json`.

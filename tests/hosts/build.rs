@@ -278,6 +278,7 @@ fn record(subject: Subject, mechanism: &str, rung: Rung, bytes: u64, offset: u64
             attempts: 3,
             timed: false,
             load: None,
+            all_reduce: None,
         },
         outcome: Outcome::Intact,
         peer_access: match rung {

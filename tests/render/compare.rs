@@ -1,18 +1,21 @@
 //! Comparisons: a sister host that is broken, a BIOS change, numbers alone, nothing; as text, Markdown and JSON.
 
-use super::{Answer, fits, hosts, intact, options};
+use super::{Answer, fits, hosts, intact, options, reduced::row};
 use crate::hosts::{corrupt, finding, run};
 use insta::assert_snapshot;
 use peerproof::{
     compare::compare,
     model::{
-        case::{Outcome, WrongKind},
+        case::{Outcome, Rung, Subject, WrongKind},
         comparison::{Comparison, MatchedBy, Relation},
         finding::{ConsumerState, Judgement},
+        group::Group,
+        measurement::Unit,
         pair::{GpuIndex, OrderedPair},
         reading::{Absence, Reading},
         report::{Grading, Report, Spending},
         snapshot::{AcsControl, Authenticity, IommuGroup, Snapshot},
+        traffic::{Band, Caveat, Executor, Expectation, Flow, Place, Shape, Streams, Traffic, Way},
     },
     render::diff,
 };
@@ -252,6 +255,298 @@ fn numbers_within_their_spread_are_the_same() {
             .what
             .contains("fewer than 3 samples")
     );
+}
+
+/// Four sizes of two algorithms and NCCL over eight GPUs; nothing else was tried.
+fn reduced(faster: f64, transport: &str, nccl_us: f64) -> Report {
+    let mut report = run(described(hosts::nvswitch(), "identity", 0), &intact());
+    report.records.clear();
+    report.selftest = None;
+    report.coverage.budget = None;
+    let gpus: Vec<u32> = (0..8).collect();
+    for bytes in [512_u64, 8 << 10, 256 << 10, 4 << 20] {
+        let kib = bytes as f64 / 1024.0;
+        let rows = &mut report.reductions;
+        rows.push(row("one-shot-push", &gpus, bytes, Some(3.0 + 0.09 * kib)));
+        rows.push(row(
+            "two-shot",
+            &gpus,
+            bytes,
+            Some((5.2 + 0.02 * kib) * faster),
+        ));
+        let mut nccl = row("nccl", &gpus, bytes, Some(nccl_us + 0.03 * kib));
+        nccl.transport = Some(transport.to_string());
+        rows.push(nccl);
+    }
+    report.verdict.grading = Grading::Pass;
+    report.verdict.headline = "every sum of 12 rows is exact on every rank".to_string();
+    (report.coverage.planned, report.coverage.ran) = (12, 12);
+    report
+}
+
+#[test]
+fn two_reduce_reports() {
+    let before = reduced(1.0, "P2P/CUMEM", 11.0);
+    let mut after = reduced(0.4, "SHM/direct/direct", 205.0);
+    // And one algorithm is wrong over all of them at one size.
+    for row in &mut after.reductions {
+        if row.algorithm == "one-shot-push" && row.bytes == 4 << 20 {
+            row.outcome = corrupt(WrongKind::Stale, OrderedPair::new(0, 1).unwrap());
+            row.time = None;
+        }
+    }
+    let comparison = compare(&before, &after, ("before.json", "after.json"));
+    let verdict = |what: &str| {
+        let found = comparison
+            .verdicts
+            .iter()
+            .find(|d| d.what.starts_with(what));
+        let found = found.unwrap_or_else(|| panic!("{what}: {:#?}", comparison.verdicts));
+        (
+            found.of.join(" "),
+            found.a.clone().unwrap_or_default(),
+            found.b.clone().unwrap_or_default(),
+        )
+    };
+    let three = |of: &str, a: &str, b: &str| (of.to_string(), a.to_string(), b.to_string());
+    assert_eq!(
+        verdict("all-reduce one-shot-push"),
+        three("GPUs 0-7", "intact", "stale")
+    );
+    assert_eq!(
+        verdict("transport of nccl"),
+        three("GPUs 0-7", "P2P/CUMEM", "SHM/direct/direct")
+    );
+    // At 256 KiB two-shot was the fastest before as well.
+    assert_eq!(
+        verdict("fastest all-reduce"),
+        three("512 B 8 KiB", "one-shot-push", "two-shot")
+    );
+    assert_eq!(
+        verdict("NCCL's times as a baseline"),
+        three("", "sound", "sick")
+    );
+    let two_shot: Vec<_> = comparison
+        .numbers
+        .iter()
+        .filter(|n| n.what.contains("two-shot"))
+        .collect();
+    assert_eq!(two_shot.len(), 4, "one for each size");
+    assert_eq!(two_shot[0].unit, Unit::Us);
+    assert!(
+        !comparison
+            .warnings
+            .iter()
+            .any(|w| w.contains("nothing was tested")),
+        "{:?}",
+        comparison.warnings
+    );
+    let text = text(&comparison);
+    assert!(text.contains("shorter in B") && text.contains("longer in B"));
+    assert_snapshot!("diff_reduce", text);
+}
+
+/// An algorithm that one side did not time makes no other one the fastest of it.
+#[test]
+fn who_is_fastest_is_told_only_of_those_that_both_timed() {
+    let before = reduced(1.0, "P2P/CUMEM", 11.0);
+    let mut after = before.clone();
+    after
+        .reductions
+        .retain(|row| row.algorithm != "one-shot-push");
+    let comparison = compare(&before, &after, ("a", "b"));
+    assert!(comparison.verdicts.is_empty(), "{:#?}", comparison.verdicts);
+    assert_eq!(comparison.exit_code(), 3);
+    let left: Vec<&str> = comparison
+        .not_compared
+        .iter()
+        .map(|n| n.what.as_str())
+        .collect();
+    assert!(
+        left.iter().any(|l| l.contains("did not time the fastest")),
+        "{left:?}"
+    );
+    assert!(comparison.warnings[0].contains("only A ran all-reduce one-shot-push"));
+}
+
+fn copies(shape: Shape, flows: &[(Place, Place)], rate: f64) -> Traffic {
+    Traffic {
+        shape,
+        executor: Executor::CopyEngine,
+        way: Way::Push,
+        streams: Streams::NonBlocking,
+        bytes: 64 << 20,
+        copies: 4,
+        flows: flows
+            .iter()
+            .map(|(from, to)| Flow::new(*from, *to))
+            .collect(),
+        unit: match shape {
+            Shape::FlagRoundTrip => Unit::Us,
+            _ => Unit::GbPerS,
+        },
+        whole: vec![rate * 0.99, rate, rate, rate, rate * 1.01],
+        warmup: 1,
+        outcome: Outcome::Intact,
+        caveats: Vec::new(),
+        promised: None,
+        expected: None,
+    }
+}
+
+fn measured(slow: f64) -> Report {
+    let mut report = run(described(hosts::rtx_pro(), "identity", 0), &intact());
+    report.records.clear();
+    report.selftest = None;
+    report.coverage.budget = None;
+    let gpu = Place::Gpu;
+    for pair in OrderedPair::all(8) {
+        let rate = if pair.touches(GpuIndex(6)) {
+            50.0 * slow
+        } else {
+            50.0
+        };
+        let ends = [(gpu(pair.source.0), gpu(pair.destination.0))];
+        let mut one = copies(Shape::OneWay, &ends, rate);
+        one.expected = Some(Expectation {
+            ceiling: 63.0,
+            typical: 52.0,
+            warn_below: 45.0,
+            fail_below: 30.0,
+            link: "Gen5 x16 at both ends, PHB".to_string(),
+            class: "root-complex".to_string(),
+            source: "made up".to_string(),
+            band: if rate < 30.0 { Band::Fail } else { Band::Usual },
+        });
+        report.traffic.push(one);
+    }
+    let back = [(gpu(0), gpu(1)), (gpu(1), gpu(0))];
+    report
+        .traffic
+        .push(copies(Shape::BothDirections, &back, 98.0));
+    report
+        .traffic
+        .push(copies(Shape::FlagRoundTrip, &back, 2.0 / slow));
+    report
+        .traffic
+        .push(copies(Shape::OneWay, &[(Place::Host, gpu(3))], 51.0));
+    report.verdict.grading = Grading::Pass;
+    report.verdict.headline = "59 transfers timed".to_string();
+    (report.coverage.planned, report.coverage.ran) = (59, 59);
+    report
+}
+
+#[test]
+fn two_measure_reports() {
+    let before = measured(1.0);
+    let mut after = measured(0.5);
+    after.verdict.grading = Grading::Warn;
+    for case in &mut after.traffic {
+        if case.subject() == "0->6" {
+            case.caveats = vec![
+                Caveat::OtherProcesses {
+                    gpu: 6,
+                    processes: 1,
+                },
+                Caveat::FewSamples { samples: 4 },
+            ];
+        }
+    }
+    let comparison = compare(&before, &after, ("monday.json", "friday.json"));
+    assert_eq!(comparison.numbers.len(), 2, "{:#?}", comparison.numbers);
+    let rates = comparison
+        .numbers
+        .iter()
+        .find(|n| n.unit == Unit::GbPerS)
+        .unwrap();
+    assert_eq!((rates.compared, rates.differing.len()), (57, 14));
+    let doubted: Vec<_> = rates
+        .differing
+        .iter()
+        .filter(|pair| !pair.doubts.is_empty())
+        .collect();
+    assert_eq!(doubted.len(), 1);
+    assert_eq!(
+        (doubted[0].of.as_str(), doubted[0].doubts.as_slice()),
+        ("0->6", ["B: other processes".to_string()].as_slice())
+    );
+    let band = comparison
+        .verdicts
+        .iter()
+        .find(|d| d.what.ends_with("against the link"))
+        .unwrap();
+    assert_eq!(band.of.len(), 14);
+    assert_eq!(band.b.as_deref(), Some("far below the usual"));
+    assert_snapshot!("diff_measure", text(&comparison));
+}
+
+/// Cards that changed places: what is about them is found again under A's numbers.
+#[test]
+fn groups_flows_and_ranks_follow_their_cards() {
+    let mut before = measured(0.5);
+    let gpus: Vec<u32> = (0..4).collect();
+    before.reductions = vec![row("two-shot", &gpus, 512, Some(5.0))];
+    let mut case = good().records[0].clone();
+    case.case.subject = Subject::Group(Group::new([0, 1, 2, 6]).unwrap());
+    case.case.rung = Rung::Reduced;
+    case.case.mechanism = "one-shot-push".to_string();
+    before.records = vec![case];
+    // In B the cards 6 and 5 stand in each other's slot.
+    let swap = |gpu: u32| match gpu {
+        5 => 6,
+        6 => 5,
+        other => other,
+    };
+    let mut after = before.clone();
+    for (at, gpu) in after.snapshot.gpus.iter_mut().enumerate() {
+        gpu.uuid = before.snapshot.gpus[swap(at as u32) as usize].uuid.clone();
+    }
+    for flow in after.traffic.iter_mut().flat_map(|t| t.flows.iter_mut()) {
+        for place in [&mut flow.source, &mut flow.destination] {
+            if let Place::Gpu(gpu) = place {
+                *gpu = swap(*gpu);
+            }
+        }
+    }
+    after.records[0].case.subject = Subject::Group(Group::new([0, 1, 2, 5]).unwrap());
+    let comparison = compare(&before, &after, ("a", "b"));
+    assert_eq!(comparison.relation, Relation::SameHost);
+    assert!(
+        comparison.verdicts.is_empty() && comparison.numbers.is_empty(),
+        "{:#?}{:#?}",
+        comparison.verdicts,
+        comparison.numbers
+    );
+    assert!(
+        comparison.not_compared.is_empty(),
+        "{:#?}",
+        comparison.not_compared
+    );
+    assert!(comparison.same.numbers > 56);
+    // The same group fails in B under other numbers: A's are told.
+    after.records[0].outcome = corrupt(WrongKind::Zeroed, OrderedPair::new(0, 1).unwrap());
+    let comparison = compare(&before, &after, ("a", "b"));
+    let group = comparison
+        .verdicts
+        .iter()
+        .find(|d| d.what == "one-shot-push at rung 6")
+        .unwrap();
+    assert_eq!(group.of, ["GPUs 0-2,6"]);
+}
+
+#[test]
+fn reports_of_two_commands_have_only_the_host_in_common() {
+    let comparison = compare(&good(), &measured(1.0), ("qualify.json", "measure.json"));
+    assert!(
+        comparison
+            .warnings
+            .iter()
+            .any(|w| w.contains("A holds tests of transfers, B holds timed copies")),
+        "{:?}",
+        comparison.warnings
+    );
+    assert!(comparison.configuration.is_empty());
+    assert_ne!(comparison.exit_code(), 0);
 }
 
 #[test]

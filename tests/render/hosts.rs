@@ -474,6 +474,7 @@ fn record(
             attempts: 3,
             timed: true,
             load: None,
+            all_reduce: None,
         },
         attempts_ran: if outcome.ran() { 3 } else { 0 },
         outcome,
@@ -485,6 +486,7 @@ fn record(
         executor: match subject {
             Subject::Gpu(own) => format!("copy engine of GPU{own}"),
             Subject::Pair(pair) => format!("copy engine of GPU{}", pair.source),
+            Subject::Group(group) => format!("multiprocessors of {group}"),
         },
         rate: intact.then(|| rate(gbps)),
         alone: true,
@@ -656,6 +658,8 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         records,
         observations: Vec::new(),
         reductions: Vec::new(),
+        traffic: Vec::new(),
+        comparison: None,
         selftest: Some(selftest()),
         coverage: Coverage {
             budget: None,

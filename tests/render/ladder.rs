@@ -7,10 +7,12 @@ use insta::assert_snapshot;
 use peerproof::{
     diagnose::{self, Evidence},
     model::{
-        case::{Load, Outcome, Record, Rung, WrongKind},
+        case::{Load, Missing, Outcome, Record, Rung, Subject, WrongKind},
+        group::Group,
         ladder::Step,
         measurement::{Measurement, Unit},
         pair::{GpuIndex, OrderedPair},
+        reduction::{AllReduce, Dtype, Launch},
         report::{Grading, Report, Spending},
         snapshot::Snapshot,
     },
@@ -170,6 +172,80 @@ fn a_healthy_host_with_all_rungs() {
     golden("healthy", &report);
 }
 
+/// The same with all-reduces over every pair, both halves and all GPUs; `together` answers for the groups.
+fn reduced(snapshot: Snapshot, together: impl Fn(Group) -> Outcome) -> Report {
+    let mut report = climb(snapshot, &intact(), &right_under_load());
+    let count = report.snapshot.gpus.len() as u32;
+    let half = count / 2;
+    let groups = [(0, half), (half, count), (0, count)];
+    let groups = groups.map(|(from, to)| Group::new(from..to).unwrap());
+    let model: Record = report.records.last().unwrap().clone();
+    for mechanism in ["one-shot-push", "ipc-one-shot-push"] {
+        let pairs = OrderedPair::all(count).map(|pair| (Subject::Pair(pair), Outcome::Intact));
+        let groups = groups.map(|group| (Subject::Group(group), together(group)));
+        for (subject, outcome) in pairs.chain(groups) {
+            let mut one = model.clone();
+            one.case.id = report.records.len() as u32;
+            (one.case.subject, one.case.rung) = (subject, Rung::Reduced);
+            (one.case.load, one.case.bytes) = (None, 8 << 10);
+            one.case.mechanism = mechanism.to_string();
+            one.case.all_reduce = Some(AllReduce {
+                dtype: Dtype::Bf16,
+                in_place: false,
+                launch: Launch::Eager,
+            });
+            one.rate = None;
+            one.outcome = outcome;
+            one.attempts_ran = 24;
+            report.records.push(one);
+        }
+        report.ladder.push(Step {
+            mechanism: mechanism.to_string(),
+            rung: Rung::Reduced,
+        });
+    }
+    judge(&mut report, "default");
+    report
+}
+
+#[test]
+fn a_healthy_host_that_reduces() {
+    let report = reduced(hosts::nvswitch(), |_| Outcome::Intact);
+    assert_eq!(
+        report.verdict.grading,
+        Grading::Pass,
+        "{:?}",
+        report.verdict
+    );
+    let text = told(&report, 160);
+    assert!(text.contains("up to rung 6"), "{text}");
+    golden("reduced", &report);
+}
+
+#[test]
+fn a_group_that_fails_where_its_parts_do_not() {
+    let report = reduced(hosts::nvswitch(), |group| match group.count() {
+        8 => corrupt(WrongKind::Stale, OrderedPair::new(2, 5).unwrap()),
+        _ => Outcome::Intact,
+    });
+    assert_eq!(report.verdict.grading, Grading::Fail);
+    golden("reduced_wrong", &report);
+    let report = reduced(hosts::nvswitch(), |group| match group.count() {
+        8 => Outcome::Never {
+            round: 3,
+            rounds: 24,
+            after_ms: 1000,
+            missing: Some(Missing {
+                rank: 5,
+                gpu: GpuIndex(5),
+                block: 2,
+            }),
+        },
+        _ => Outcome::Intact,
+    });
+    golden("reduced_never", &report);
+}
+
 #[test]
 fn a_flag_that_overtakes_its_payload() {
     let answer: Answer = Box::new(|pair, mechanism| match mechanism {
@@ -190,6 +266,7 @@ fn a_flag_that_never_comes() {
             round: 3,
             rounds: 1000,
             after_ms: 2000,
+            missing: None,
         },
         _ => Outcome::Intact,
     });

@@ -5,6 +5,7 @@
 mod compare;
 mod hosts;
 mod ladder;
+mod reduced;
 mod saved;
 
 use hosts::{Answer, all_zeroed, corrupt, gap, run};
@@ -46,6 +47,32 @@ fn told(report: &Report, width: usize) -> String {
     let text = String::from_utf8(out).unwrap();
     fits(&text, width);
     text
+}
+
+/// Every golden that is made for 80 columns has no wider line; paths and commands cannot be broken.
+#[test]
+fn goldens_of_80_columns_fit_80_columns() {
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut seen = 0;
+    for folder in ["render/snapshots", "snapshots"] {
+        for entry in std::fs::read_dir(tests.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_string();
+            if folder == "render/snapshots" && !name.ends_with("_80.snap") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let body = text.splitn(3, "---\n").nth(2).unwrap();
+            for line in body.lines().filter(|l| l.chars().count() > 80) {
+                let quoted = line
+                    .split_whitespace()
+                    .any(|word| word.chars().count() > 60 || word.contains('/'));
+                assert!(quoted, "{name}: {line}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 /// No line is wider than the terminal, except text to paste and words that cannot be broken.

@@ -24,8 +24,8 @@ fn blames(report: &Report, gpu: u32) {
     for record in failures(report) {
         match record.case.subject {
             Subject::Gpu(failed) => assert_eq!(failed, GpuIndex(gpu), "{}", summary(report)),
-            Subject::Pair(pair) => {
-                assert!(pair.touches(GpuIndex(gpu)), "{}", summary(report));
+            subject @ (Subject::Pair(_) | Subject::Group(_)) => {
+                assert!(subject.touches(GpuIndex(gpu)), "{}", summary(report));
             }
         }
     }

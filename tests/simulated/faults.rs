@@ -271,7 +271,7 @@ fn a_refusal_is_a_clean_no_and_a_warning() {
         };
         let mechanism = record.case.mechanism.as_str();
         let ends = |endings: &[&str]| endings.iter().any(|end| mechanism.ends_with(end));
-        // Pools are granted to a peer, not enabled; an exchange needs both ways.
+        // Pools are granted to a peer, not enabled; an exchange and an all-reduce need both ways.
         let granted = mechanism.starts_with("pool-");
         let by_source = mechanism == "advertised"
             || mechanism.starts_with("atomics")
@@ -280,7 +280,8 @@ fn a_refusal_is_a_clean_no_and_a_warning() {
         let refused = !granted
             && (by_source && of == pair(0, 1)
                 || by_destination && of == pair(1, 0)
-                || mechanism.ends_with("resident"));
+                || mechanism.ends_with("resident")
+                || record.case.rung == Rung::Reduced);
         match &record.outcome {
             Outcome::Refused { code, name, .. } => {
                 assert!(refused, "{}", line(record));

@@ -11,6 +11,7 @@ fn help_of_every_command() {
         ("map", &["map", "--help"]),
         ("selftest", &["selftest", "--help"]),
         ("bench", &["bench", "--help"]),
+        ("measure", &["measure", "--help"]),
         ("recommend", &["recommend", "--help"]),
         ("diff", &["diff", "--help"]),
         ("bundle", &["bundle", "--help"]),

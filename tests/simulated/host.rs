@@ -25,6 +25,7 @@ pub(crate) struct Host {
     scenario: String,
     options: Vec<String>,
     environment: Vec<(String, String)>,
+    program: PathBuf,
 }
 
 /// What a program said and how it ended.
@@ -64,7 +65,15 @@ impl Host {
             scenario: scenario.to_string(),
             options: Vec::new(),
             environment: Vec::new(),
+            program: peerproof(),
         }
+    }
+
+    /// Runs this in the place of peerproof.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn program(mut self, program: &std::path::Path) -> Host {
+        self.program = program.to_path_buf();
+        self
     }
 
     /// Plants a fault.
@@ -99,7 +108,7 @@ impl Host {
             .args(["run", &self.scenario])
             .args(&self.options)
             .arg("--")
-            .arg(peerproof())
+            .arg(&self.program)
             .args(arguments)
             .envs(self.environment.iter().cloned())
             .env_remove("NO_COLOR")
@@ -118,6 +127,14 @@ impl Host {
         self.read(&self.run(&all))
     }
 
+    /// `measure --json ARGUMENTS`, read; the exit code agrees with the verdict.
+    #[allow(dead_code, reason = "not asked by the matrix")]
+    pub(crate) fn measure(&self, arguments: &[&str]) -> Report {
+        let mut all = vec!["measure", "--json"];
+        all.extend(arguments);
+        self.read(&self.run(&all))
+    }
+
     fn read(&self, run: &Run) -> Report {
         let report = json::read(&run.stdout).unwrap_or_else(|error| {
             panic!("{}: {error}\n{}\n{}", self.scenario, run.stdout, run.stderr)
@@ -130,6 +147,15 @@ impl Host {
         );
         assert_eq!(run.stderr, "", "nothing to complain about");
         report
+    }
+
+    /// The same, where others than peerproof write to standard error.
+    #[allow(dead_code, reason = "asked by one test")]
+    pub(crate) fn qualify_noisily(&self, arguments: &[&str]) -> Report {
+        let mut all = vec!["qualify", "--no-file", "--json"];
+        all.extend(arguments);
+        let run = self.run(&all);
+        json::read(&run.stdout).unwrap_or_else(|error| panic!("{error}\n{}", run.stderr))
     }
 
     /// The same, with the seconds that it took on the modelled host.

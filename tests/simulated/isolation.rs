@@ -258,8 +258,16 @@ fn a_gpu_that_stays_busy_after_a_hang_is_left_alone() {
 fn gpus_in_use_are_left_alone_unless_told_and_then_the_report_says_who_was_there() {
     let host = Host::new("opaque-vm").set("gpus.1.foreign_processes=[4194000,4194001]");
     let arguments = ["--quick", "--mechanism", "ce-push"];
-    let report = host.qualify(&arguments);
+    let report = host.qualify(&["--quick"]);
     assert_eq!(report.tested_gpus, [0]);
+    // A mechanism of pairs alone cannot be tried then, and that is no pass.
+    let run = host.run(&["qualify", "--no-file", "--quick", "--mechanism", "ce-push"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("only GPU0 is there and free") && run.stderr.contains("--shared"),
+        "{}",
+        run.stderr
+    );
     let mut shared = arguments.to_vec();
     shared.push("--shared");
     let report = host.qualify(&shared);

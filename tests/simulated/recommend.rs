@@ -239,7 +239,7 @@ fn launches_are_checked_with_an_exit_code() {
     let check = |text: &str| recommend(&["--check", text]);
     let good = check("vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4");
     assert_eq!(good.code, Some(0), "{}", good.stdout);
-    assert!(good.stdout.contains("nothing known speaks against it"));
+    assert!(good.stdout.contains("nothing wrong in what was judged"));
     let bad = check("NCCL_P2P_DISABLE=1 vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4");
     assert_eq!(bad.code, Some(2));
     assert!(
@@ -247,8 +247,18 @@ fn launches_are_checked_with_an_exit_code() {
         "{}",
         bad.stdout
     );
-    let slow = check("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x --enforce-eager");
-    assert_eq!(slow.code, Some(1));
+    let slow = check("vllm serve x --disable-custom-all-redcue");
+    assert_eq!(slow.code, Some(1), "{}", slow.stdout);
+    // Whether a virtual machine is under it only the host tells; and a shell alone knows $TP.
+    for text in [
+        "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x --enforce-eager",
+        "vllm serve x -tp $TP",
+        "vllm serve x --config serve.yaml",
+    ] {
+        let open = check(text);
+        assert_eq!(open.code, Some(3), "{text}: {}", open.stdout);
+        assert!(open.stdout.contains("Not judged"), "{}", open.stdout);
+    }
     let nothing = check("ls -l");
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(64), ""));
     let open = check("vllm serve 'x");

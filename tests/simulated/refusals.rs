@@ -123,6 +123,116 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
 }
 
 #[test]
+fn what_is_hidden_is_not_suggested() {
+    for arguments in [&["qualify", "--report", "x"][..], &["map", "--rooot", "x"]] {
+        let mut command = Command::new(peerproof());
+        command.args(arguments);
+        let run = run(command);
+        assert_eq!(run.code, Some(64), "{}", run.stderr);
+        assert!(!run.stderr.contains("--root"), "{}", run.stderr);
+    }
+    // What is not hidden still is.
+    let mut command = Command::new(peerproof());
+    command.args(["qualify", "--quik"]);
+    let run = run(command);
+    assert!(run.stderr.contains("--quick"), "{}", run.stderr);
+}
+
+#[test]
+fn a_mechanism_of_which_nothing_can_run_is_a_usage_error() {
+    let host = Host::new("opaque-vm");
+    let run = host.run(&[
+        "qualify",
+        "--no-file",
+        "--mechanism",
+        "ce-push",
+        "--gpus",
+        "0",
+    ]);
+    assert_eq!(run.code, Some(64), "{}\n{}", run.stdout, run.stderr);
+    let line = one_line(&run);
+    for words in ["ce-push", "between two GPUs", "only GPU0"] {
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+/// A verdict that has expired or was altered is not taken for one that holds.
+#[test]
+fn verdicts_that_expired_or_contradict_themselves() {
+    let report = Host::new("opaque-vm").qualify(&["--quick", "--mechanism", "bounce"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("verdict.json");
+    let show = |until: &str, change: &dyn Fn(String) -> String| {
+        let file = peerproof::render::verdict_file::VerdictFile::of(&report, until.to_string());
+        let mut text = Vec::new();
+        file.write(&mut text).unwrap();
+        std::fs::write(&path, change(String::from_utf8(text).unwrap())).unwrap();
+        let mut command = Command::new(peerproof());
+        command.arg("verdict").arg(&path);
+        run(command)
+    };
+    let as_it_is = |text: String| text;
+    let code = report.verdict.grading.exit_code();
+    let holds = show("2999-01-01T00:00:00Z", &as_it_is);
+    assert_eq!(holds.code, Some(i32::from(code)), "{}", holds.stdout);
+    assert!(!holds.stdout.contains("EXPIRED"));
+    let over = show("2020-01-01T00:00:00Z", &as_it_is);
+    assert!(
+        over.stdout.contains("EXPIRED: it held until 2020-01-01"),
+        "{}",
+        over.stdout
+    );
+    assert_eq!(over.code, Some(3), "{}", over.stdout);
+    let other = (code + 1) % 3;
+    let altered = show("2999-01-01T00:00:00Z", &|text: String| {
+        text.replace(
+            &format!("\"exit_code\": {code}"),
+            &format!("\"exit_code\": {other}"),
+        )
+    });
+    assert_eq!(altered.code, Some(64), "{}", altered.stdout);
+    assert!(
+        one_line(&altered).contains("contradicts itself"),
+        "{}",
+        altered.stderr
+    );
+}
+
+/// The announced end holds with a pair that hangs.
+#[test]
+fn the_announced_time_is_kept_when_a_copy_hangs() {
+    const FACTOR: f64 = 2.0;
+    let host = Host::new("opaque-vm")
+        .set("deadline_factor=2")
+        .fault("0>1:ce_push=hang");
+    let started = std::time::Instant::now();
+    let output = host
+        .command(&[
+            "qualify",
+            "--no-file",
+            "--quick",
+            "--mechanism",
+            "bounce,ce-push",
+        ])
+        .output()
+        .unwrap();
+    let took = started.elapsed().as_secs_f64();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let number = |before: &str, after: &str| -> f64 {
+        let rest = said.split_once(before).unwrap().1;
+        rest.split_once(after).unwrap().0.trim().parse().unwrap()
+    };
+    let last = number("no case begins after", "s, and");
+    let more = number("then may take", "s more");
+    assert!(last > 0.0 && more > 10.0, "{said}");
+    assert!(!said.contains("at most"), "{said}");
+    // The look-alike multiplies wall limits by its own factor.
+    let bound = (last + more) * FACTOR;
+    assert!(took < bound, "{took:.0} s, announced {bound:.0} s");
+}
+
+#[test]
 fn unknown_options_and_commands_are_usage_errors() {
     for arguments in [
         &["qualify", "--nonsense"][..],

@@ -81,6 +81,7 @@ fn a_flag_that_never_comes_ends_by_the_kernels_own_clock() {
                 round: 1,
                 rounds,
                 after_ms,
+                missing: None,
             } => {
                 assert!(
                     *rounds > 100 && (900..10_000).contains(after_ms),
@@ -236,7 +237,7 @@ fn between_processes_a_flag_that_never_comes_is_told_without_a_shared_stop_word(
     only(&report, pair(1, 0), "ipc-resident");
     let guilty = across(&report, pair(1, 0));
     assert!(
-        matches!(guilty.outcome, Outcome::Never { round: 1, rounds, after_ms }
+        matches!(guilty.outcome, Outcome::Never { round: 1, rounds, after_ms, missing: None }
             if rounds > 100 && (1900..10_000).contains(&after_ms)),
         "{}",
         line(guilty)

@@ -1,9 +1,10 @@
 //! Compose files and Kubernetes manifests: every container that starts a known engine.
 
 use super::{
+    devices::Given,
     document::Node,
-    read::{Engines, Invocation, assignment, guess, is_flag},
-    script::Script,
+    read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
+    script::{Script, given},
     shell::{self, Values, Word},
 };
 
@@ -68,10 +69,15 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 .push("variables of other files: check them with --check-file".to_string());
         }
         invocation.isolated_shared_memory = !shared;
+        invocation.devices = devices(map).or_else(|| {
+            let list = invocation.variables.get("NVIDIA_VISIBLE_DEVICES")?;
+            given(&format!("device={list}")).filter(|_| list != "all")
+        });
         invocation.place = format!("container {name}");
         if let Some((engine, place)) = engines.started(&words) {
+            let ends = engines.ends_with_program(&engine);
             invocation.engine = Some(engine);
-            invocation.flags_from(words.get(place..).unwrap_or_default());
+            invocation.flags_from(words.get(place..).unwrap_or_default(), ends);
         } else if let Some(first) = nested.into_iter().next() {
             invocation.engine = first.engine;
             invocation.flags = first.flags;
@@ -87,7 +93,7 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 invocation.engine = guess(&invocation.variables, engines);
             }
             if begins {
-                invocation.flags_from(&flags);
+                invocation.flags_from(&flags, false);
             }
         }
         if invocation.engine.is_some() {
@@ -123,7 +129,7 @@ fn variables(node: &Node, into: &mut Invocation) {
         Node::Map(entries) => {
             for (key, _, value) in entries {
                 if let Some(text) = value.text() {
-                    into.variables.insert(key.clone(), unescaped(text));
+                    variable(key, text, into);
                 }
             }
         }
@@ -131,12 +137,10 @@ fn variables(node: &Node, into: &mut Invocation) {
             for item in items {
                 let name = item.get("name").and_then(Node::text);
                 if let Some((name, value)) = item.text().and_then(assignment) {
-                    into.variables.insert(name.to_string(), unescaped(value));
+                    variable(name, value, into);
                 } else if let Some(name) = name {
                     match item.get("value").and_then(Node::text) {
-                        Some(value) => {
-                            into.variables.insert(name.to_string(), unescaped(value));
-                        }
+                        Some(value) => variable(name, value, into),
                         None => into
                             .unread
                             .push(format!("the value of {name} comes from elsewhere")),
@@ -146,6 +150,43 @@ fn variables(node: &Node, into: &mut Invocation) {
         }
         Node::Scalar(..) => {}
     }
+}
+
+fn variable(name: &str, value: &str, into: &mut Invocation) {
+    if is_filled_in(value) {
+        into.unread
+            .push(only_a_shell(&format!("{name}={value}"), 0));
+    }
+    into.variables.insert(name.to_string(), unescaped(value));
+}
+
+/// `$NAME`, `${NAME}` and `$(NAME)` are filled in from elsewhere; `$$` is a dollar.
+fn is_filled_in(text: &str) -> bool {
+    text.replace("$$", "").contains('$')
+}
+
+/// The GPUs of a compose service (`gpus`, `deploy` ... `devices`) or of a Kubernetes container (`nvidia.com/gpu`).
+fn devices(map: &Node) -> Option<Given> {
+    if let Some(text) = map.get("gpus").and_then(Node::text) {
+        return given(text);
+    }
+    let limits = map.get("resources").and_then(|r| {
+        let of = |key: &str| r.get(key)?.get("nvidia.com/gpu")?.text()?.parse().ok();
+        of("limits").or_else(|| of("requests"))
+    });
+    if let Some(count) = limits {
+        return Some(Given::Count(count));
+    }
+    for request in map.get("deploy")?.maps() {
+        if let Some(Node::List(ids)) = request.get("device_ids") {
+            let names = ids.iter().filter_map(Node::text).map(str::to_string);
+            return Some(Given::Named(names.collect()));
+        }
+        if let Some(count) = request.get("count").and_then(Node::text) {
+            return count.parse().ok().map(Given::Count);
+        }
+    }
+    None
 }
 
 /// Compose files write `$` twice where one is meant.
@@ -171,7 +212,8 @@ fn as_words(node: &Node) -> Result<Vec<Word>, shell::Unclosed> {
                 Node::Scalar(text, line) => Some(Word {
                     text: unescaped(text),
                     line: *line,
-                    opaque: false,
+                    // A script in one word is read as one, where each of its words is looked at.
+                    opaque: is_filled_in(text) && !text.contains(char::is_whitespace),
                 }),
                 _ => None,
             })

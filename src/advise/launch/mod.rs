@@ -2,14 +2,17 @@
 //! held against the traps that the profiles know.
 
 mod containers;
+mod devices;
 mod document;
 mod read;
 mod script;
 mod shell;
 mod sizes;
+mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
 
+pub use devices::Given;
 pub use read::{Invocation, ReadError, read};
 pub use traps::{Question, check};

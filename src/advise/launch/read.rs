@@ -1,6 +1,6 @@
 //! From pasted text to launches: which engine, with which flags and variables, inside which container.
 
-use super::{containers, document, script::Script, shell::Word};
+use super::{containers, devices::Given, document, script::Script, shell::Word};
 use crate::profile::{EngineProfile, Profiles};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,10 @@ pub struct Invocation {
     pub not_exported: BTreeSet<String>,
     /// It runs in a container that was given neither the host's IPC nor shared memory.
     pub isolated_shared_memory: bool,
+    /// GPUs that its container was given.
+    pub devices: Option<Given>,
+    /// How often a starter in front of it (mpirun) starts it; 0 and 1 are once.
+    pub processes: u32,
     /// What could not be read.
     pub unread: Vec<String>,
 }
@@ -79,23 +83,37 @@ impl Invocation {
         self.flag(names)?.value.as_deref()
     }
 
-    pub(super) fn flags_from(&mut self, words: &[Word]) {
+    /// Takes flags and other words in; `ends`: behind the first other word stands a program of the user's.
+    pub(super) fn flags_from(&mut self, words: &[Word], ends: bool) {
         let mut rest = words.iter().peekable();
         while let Some(word) = rest.next() {
             if word.opaque {
-                self.unread.push(format!(
-                    "'{}' on line {} is known to a running shell only",
-                    word.text, word.line
-                ));
+                self.unread.push(only_a_shell(&word.text, word.line));
             }
             if !is_flag(&word.text) {
                 self.positional.push(word.text.clone());
+                if ends {
+                    let count = rest.count();
+                    if count > 0 {
+                        self.unread.push(format!(
+                            "the arguments of {} are its own program's",
+                            word.text
+                        ));
+                    }
+                    return;
+                }
                 continue;
             }
             let (name, value) = match word.text.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_string())),
                 None => {
                     let next = rest.next_if(|next| !is_flag(&next.text));
+                    if let Some(next) = next.filter(|n| n.opaque) {
+                        self.unread.push(only_a_shell(
+                            &format!("{} {}", word.text, next.text),
+                            next.line,
+                        ));
+                    }
                     (word.text.as_str(), next.map(|w| w.text.clone()))
                 }
             };
@@ -108,6 +126,16 @@ impl Invocation {
             self.flags.push(Flag { name, value });
         }
     }
+}
+
+/// Text that only a running shell knows.
+pub(super) fn only_a_shell(text: &str, line: usize) -> String {
+    let place = if line == 0 {
+        String::new()
+    } else {
+        format!(" on line {line}")
+    };
+    format!("'{text}'{place} is known to a running shell only: write its value out")
 }
 
 pub(super) fn is_flag(text: &str) -> bool {
@@ -213,6 +241,14 @@ impl Engines<'_> {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// Whether the arguments of this engine end with a program of the user's.
+    pub(super) fn ends_with_program(&self, engine: &str) -> bool {
+        self.profiles
+            .engine(engine)
+            .and_then(|e| e.launch.as_ref())
+            .is_some_and(|l| l.program)
     }
 
     /// The engine that `words` start, and where its arguments begin.

@@ -1,7 +1,8 @@
 //! Shell scripts: what is exported when an engine is started, and what a container is given.
 
 use super::{
-    read::{Engines, Invocation, assignment, guess, is_flag},
+    devices::Given,
+    read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
     shell::{self, Values, Word},
 };
 use std::collections::BTreeMap;
@@ -13,6 +14,10 @@ pub(super) struct Script<'a> {
     exported: BTreeMap<String, String>,
     all_exported: bool,
     found: Vec<Invocation>,
+    /// Variables whose value only a running shell knows, with what is said of them.
+    opaque: BTreeMap<String, String>,
+    /// What it takes from elsewhere.
+    elsewhere: Vec<String>,
     /// It holds commands beside assignments.
     others: bool,
 }
@@ -29,6 +34,8 @@ impl<'a> Script<'a> {
             exported,
             all_exported: false,
             found: Vec::new(),
+            opaque: BTreeMap::new(),
+            elsewhere: Vec::new(),
             others: false,
         }
     }
@@ -52,11 +59,16 @@ impl<'a> Script<'a> {
         ];
         let mut rest = words;
         let mut own: BTreeMap<String, String> = BTreeMap::new();
+        let mut own_opaque: Vec<String> = Vec::new();
         let mut dropped: Vec<String> = Vec::new();
         let mut last_option = false;
         while let Some((first, tail)) = rest.split_first() {
             if let Some((name, value)) = assignment(&first.text) {
                 own.insert(name.to_string(), value.to_string());
+                self.note_opaque(name, first);
+                if first.opaque {
+                    own_opaque.push(only_a_shell(&first.text, first.line));
+                }
             } else if let ("-u" | "--unset", Some(name)) = (first.text.as_str(), tail.first())
                 && last_option
             {
@@ -81,7 +93,14 @@ impl<'a> Script<'a> {
             "export" | "declare" | "typeset" => {
                 for word in tail {
                     match assignment(&word.text) {
-                        Some((name, value)) => self.export(name, value),
+                        Some((name, value)) => {
+                            self.note_opaque(name, word);
+                            self.export(name, value);
+                        }
+                        None if word.opaque => {
+                            self.elsewhere
+                                .push(only_a_shell(&format!("export {}", word.text), word.line));
+                        }
                         None => {
                             let known = self.values.get(&word.text).map(|v| v.join(" "));
                             if let Some(value) = known {
@@ -96,6 +115,7 @@ impl<'a> Script<'a> {
                 for word in tail {
                     self.values.remove(&word.text);
                     self.exported.remove(&word.text);
+                    self.opaque.remove(&word.text);
                 }
                 return Ok(());
             }
@@ -105,6 +125,16 @@ impl<'a> Script<'a> {
                     self.all_exported = true;
                 }
                 return Ok(());
+            }
+            "source" | "." => {
+                let file = tail.first().map_or("", |w| w.text.as_str());
+                self.elsewhere.push(format!(
+                    "{file} is read by this script and was not given: its variables are not known"
+                ));
+                return Ok(());
+            }
+            "eval" => {
+                self.elsewhere.push(only_a_shell("eval ...", first.line));
             }
             "sh" | "bash" | "/bin/sh" | "/bin/bash" if depth < NESTED => {
                 let inner = tail
@@ -140,7 +170,19 @@ impl<'a> Script<'a> {
             for name in &dropped {
                 invocation.variables.remove(name);
             }
+            for name in invocation.variables.keys() {
+                invocation.unread.extend(
+                    self.opaque
+                        .get(name)
+                        .filter(|_| !own.contains_key(name))
+                        .cloned(),
+                );
+            }
+            invocation.unread.extend(own_opaque);
             invocation.variables.extend(own);
+            invocation.unread.extend(self.elsewhere.iter().cloned());
+            let before = rest.get(..place).unwrap_or_default();
+            processes(before, &mut invocation);
             invocation.not_exported = self
                 .values
                 .keys()
@@ -148,7 +190,11 @@ impl<'a> Script<'a> {
                 .cloned()
                 .collect();
         }
-        invocation.flags_from(rest.get(place..).unwrap_or_default());
+        let ends = invocation
+            .engine
+            .as_deref()
+            .is_some_and(|id| self.engines.ends_with_program(id));
+        invocation.flags_from(rest.get(place..).unwrap_or_default(), ends);
         self.found.push(invocation);
         Ok(())
     }
@@ -182,21 +228,41 @@ impl<'a> Script<'a> {
         self.exported = before;
         for invocation in self.found.iter_mut().skip(known) {
             invocation.isolated_shared_memory |= options.isolated_shared_memory;
+            invocation.devices = invocation.devices.take().or(options.devices.clone());
+            invocation.unread.extend(options.unread.iter().cloned());
         }
         Ok(())
+    }
+
+    /// What a running shell alone knows stays unread wherever it is used.
+    fn note_opaque(&mut self, name: &str, word: &Word) {
+        if word.opaque {
+            let said = only_a_shell(&word.text, word.line);
+            self.opaque.insert(name.to_string(), said);
+        } else {
+            self.opaque.remove(name);
+        }
     }
 
     fn assign(&mut self, name: String, value: String) {
         if self.all_exported || self.exported.contains_key(&name) {
             self.exported.insert(name.clone(), value.clone());
         }
-        self.values.insert(name, vec![value]);
+        self.keep(&name, value);
+    }
+
+    /// A value that is not known is not filled in elsewhere either.
+    fn keep(&mut self, name: &str, value: String) {
+        if self.opaque.contains_key(name) {
+            self.values.remove(name);
+        } else {
+            self.values.insert(name.to_string(), vec![value]);
+        }
     }
 
     fn export(&mut self, name: &str, value: &str) {
         self.exported.insert(name.to_string(), value.to_string());
-        self.values
-            .insert(name.to_string(), vec![value.to_string()]);
+        self.keep(name, value.to_string());
     }
 
     /// Text of nothing but variables is an environment file, whose lines need no `export`.
@@ -208,17 +274,60 @@ impl<'a> Script<'a> {
                 .map(|(name, value)| (name, value.join(" ")))
                 .collect();
             variables.extend(std::mem::take(&mut self.exported));
+            for name in self.opaque.keys() {
+                variables.entry(name.clone()).or_default();
+            }
+            let unread: Vec<String> = self.opaque.into_values().chain(self.elsewhere).collect();
             if !variables.is_empty() {
                 self.found.push(Invocation {
                     engine: guess(&variables, self.engines),
                     place: "variables".to_string(),
                     variables,
+                    unread,
                     ..Invocation::default()
                 });
             }
         }
         self.found
     }
+}
+
+/// How often a starter in front of the engine starts it.
+fn processes(words: &[Word], into: &mut Invocation) {
+    let Some(at) = words.iter().position(|w| {
+        matches!(
+            w.text.rsplit('/').next(),
+            Some("mpirun" | "mpiexec" | "srun")
+        )
+    }) else {
+        return;
+    };
+    let starter = words.get(at..).unwrap_or_default();
+    let counts = ["-np", "-n", "--np", "--ntasks", "--ntasks-per-node"];
+    let given = starter.windows(2).find_map(|pair| match pair {
+        [option, value] if counts.contains(&option.text.as_str()) => value.text.parse().ok(),
+        _ => None,
+    });
+    match given {
+        Some(count) => into.processes = count,
+        None => into.unread.push(format!(
+            "{} starts it, and how often was not read (-np N)",
+            starter.first().map_or("", |w| w.text.as_str())
+        )),
+    }
+}
+
+/// "device=0,2", "all", "4": the GPUs that `docker run --gpus` hands on.
+pub(super) fn given(text: &str) -> Option<Given> {
+    let text = text.trim_matches(['"', '\'']);
+    if let Some(list) = text.strip_prefix("device=") {
+        let names = list.split(',').map(|n| n.trim().to_string());
+        return Some(Given::Named(names.filter(|n| !n.is_empty()).collect()));
+    }
+    text.trim_start_matches("count=")
+        .parse()
+        .ok()
+        .map(Given::Count)
 }
 
 fn is_container(first: &Word, tail: &[Word]) -> bool {
@@ -237,6 +346,9 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
             Some((option, value)) if option.starts_with('-') => (option, Some(value.to_string())),
             _ => (word.text.as_str(), None),
         };
+        if word.opaque {
+            into.unread.push(only_a_shell(&word.text, word.line));
+        }
         let mut value = || {
             value
                 .clone()
@@ -263,6 +375,18 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
                     "the variables of {file}: check it with --check-file"
                 ));
             }
+            "--gpus" => {
+                if let Some(text) = value() {
+                    into.devices = given(&text);
+                }
+            }
+            "--device" => {
+                if let Some(text) = value()
+                    && let Some(list) = text.strip_prefix("nvidia.com/gpu=").filter(|n| *n != "all")
+                {
+                    into.devices = given(&format!("device={list}"));
+                }
+            }
             "--ipc" => {
                 shared |= value().is_some_and(|v| v == "host" || v.starts_with("container:"))
             }
@@ -273,6 +397,11 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
             "-v" | "--volume" => shared |= value().is_some_and(|v| v.contains("/dev/shm")),
             _ => {}
         }
+    }
+    if let Some(list) = into.variables.get("NVIDIA_VISIBLE_DEVICES")
+        && list != "all"
+    {
+        into.devices = given(&format!("device={list}"));
     }
     into.isolated_shared_memory = !shared;
 }

@@ -66,6 +66,20 @@ pub(super) fn problems(
     all
 }
 
+/// Whether this launch holds a size that the model's numbers judge.
+pub(super) fn apply(invocation: &Invocation) -> bool {
+    let variables = ["MAX_NUMEL"];
+    let flags = ["capture-sizes", "capture_sizes"];
+    invocation
+        .variables
+        .keys()
+        .any(|name| variables.iter().any(|part| name.contains(part)))
+        || invocation
+            .flags
+            .iter()
+            .any(|flag| flags.iter().any(|part| flag.name.contains(part)))
+}
+
 fn switched_on(invocation: &Invocation, variable: &str) -> bool {
     invocation
         .variables

@@ -3,7 +3,11 @@
 use super::{Invocation, Question, check, read};
 use crate::{
     diagnose::sample::{Host, pair},
-    model::{case::WrongKind, finding::Severity, launch::LaunchCheck},
+    model::{
+        case::WrongKind,
+        finding::Severity,
+        launch::{LaunchCheck, LaunchOutcome},
+    },
     profile::Profiles,
 };
 
@@ -249,14 +253,209 @@ fn traps_fire_on_their_launch() {
         assert!(found.iter().any(|f| f == id), "{id}: {text}: {found:?}");
     }
     for plain in [
-        "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4",
+        "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4 --port 8000 --gpu-memory-utilization 0.9 -O3 --no-enable-prefix-caching",
         "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 8 --cuda-graph-max-bs-decode 32",
         "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 vllm serve x -tp 4 --disable-custom-all-reduce",
         "llama-server -m x.gguf",
         "trtllm-serve x --tp_size 4",
     ] {
         assert_eq!(ids(plain), Vec::<String>::new(), "{plain}");
+        let answer = judged(plain, &Question::default());
+        assert_eq!(answer.outcome(), LaunchOutcome::NothingWrong, "{answer:?}");
+        assert!(!answer.judged.is_empty(), "what was judged is listed");
+        assert!(answer.outside.iter().any(|o| o.contains("--from REPORT")));
     }
+}
+
+/// What was not read is never clear.
+#[test]
+fn nothing_is_clear_over_what_was_not_read() {
+    for (text, said) in [
+        ("vllm serve x -tp $TP", "'-tp $TP' on line 1"),
+        ("TP=$1\nvllm serve x -tp $TP", "$TP"),
+        ("NCCL_P2P_DISABLE=$OFF vllm serve x -tp 4", "$OFF"),
+        (
+            "export NCCL_P2P_DISABLE=$(cat off)\nvllm serve x -tp 4",
+            "$(...)",
+        ),
+        ("source ./env.sh\nvllm serve x -tp 4", "./env.sh"),
+        (
+            "vllm serve x -tp 4 --config serve.yaml",
+            "--config serve.yaml",
+        ),
+        ("trtllm-serve x --extra_llm_api_options a.yml", "a.yml"),
+        ("vllm serve x -tp 4 --nnodes 2", "several hosts"),
+        ("sglang serve x --tp 16 --nnodes 2", "several hosts"),
+        ("vllm serve x --wibble-wobble 3", "--wibble-wobble"),
+        ("VLLM_WIBBLE_WOBBLE=1 vllm serve x", "VLLM_WIBBLE_WOBBLE"),
+        ("vllm serve x --tensor-parallel 4", "write it out"),
+        ("mpirun all_reduce_perf -g 1", "mpirun"),
+        ("vllm serve x -tp 4 \"$@\"", "$@"),
+        (
+            "docker run --env-file a.env --ipc=host img vllm serve x",
+            "a.env",
+        ),
+        (
+            "services:\n  a:\n    image: vllm/vllm-openai\n    ipc: host\n    environment:\n      NCCL_P2P_DISABLE: ${OFF}\n    command: --model x\n",
+            "${OFF}",
+        ),
+        (
+            "services:\n  a:\n    image: vllm/vllm-openai\n    ipc: host\n    command: [\"--model\", \"x\", \"-tp\", \"${TP}\"]\n",
+            "${TP}",
+        ),
+    ] {
+        let answer = judged(text, &Question::default());
+        assert_eq!(
+            answer.outcome(),
+            LaunchOutcome::NotJudged,
+            "{text}: {answer:?}"
+        );
+        assert!(
+            answer.not_judged.iter().any(|n| n.contains(said)),
+            "{text}: {:?}",
+            answer.not_judged
+        );
+    }
+}
+
+#[test]
+fn misspelt_names_get_their_neighbour() {
+    for (text, id, near) in [
+        (
+            "vllm serve x --disable-custom-all-redcue",
+            "flag-not-known",
+            "--disable-custom-all-reduce",
+        ),
+        (
+            "vllm serve x --tensor-paralel-size 4",
+            "flag-not-known",
+            "--tensor-parallel-size",
+        ),
+        (
+            "sglang serve x --enable-p2p-chek",
+            "flag-not-known",
+            "--enable-p2p-check",
+        ),
+        ("trtllm-serve x --tp_sise 4", "flag-not-known", "--tp-size"),
+        (
+            "NCCL_P2P_DISABEL=1 vllm serve x",
+            "variable-not-known",
+            "NCCL_P2P_DISABLE",
+        ),
+        (
+            "NCLL_P2P_DISABLE=1 vllm serve x",
+            "variable-not-known",
+            "NCCL_P2P_DISABLE",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICE=0,1 vllm serve x",
+            "variable-not-known",
+            "CUDA_VISIBLE_DEVICES",
+        ),
+        (
+            "VLLM_SKIP_P2P_CHEK=0 vllm serve x",
+            "variable-not-known",
+            "VLLM_SKIP_P2P_CHECK",
+        ),
+    ] {
+        let answer = judged(text, &Question::default());
+        let found = answer.problems.iter().find(|p| p.id == id);
+        let found = found.unwrap_or_else(|| panic!("{text}: {answer:?}"));
+        assert_eq!(found.settings, [near], "{text}");
+        assert_eq!(answer.outcome(), LaunchOutcome::Problem);
+    }
+}
+
+/// Every group of a launch uses pairs: stages, replicas, experts, all visible GPUs, threads, processes.
+#[test]
+fn pairs_of_every_group_of_the_launch_are_judged() {
+    let mut host = Host::root_complex(8);
+    host.all_intact();
+    host.set_wrong(pair(6, 7), "sm-store", WrongKind::Dropped);
+    let ask = |text: &str| {
+        host.judge(|e| {
+            let group = host.group();
+            let question = Question {
+                evidence: Some(e),
+                candidates: &group,
+                ..Question::default()
+            };
+            judged(text, &question)
+        })
+    };
+    for text in [
+        "vllm serve x -tp 4 -pp 2",
+        "vllm serve x -tp 2 --pipeline-parallel-size 2 --data-parallel-size 2",
+        "vllm serve x -tp 4 -dp 2 --enable-expert-parallel",
+        "sglang serve x --tp 4 --pp-size 2",
+        "sglang serve x --tp 4 --dp-size 2",
+        "trtllm-serve x --tp_size 4 --pp_size 2",
+        "llama-server -m x.gguf",
+        "CUDA_VISIBLE_DEVICES=0,6,7 llama-server -m x.gguf",
+        "all_reduce_perf -b 8 -e 1M -g 8",
+        "all_reduce_perf -g 2 -t 4",
+        "mpirun -np 8 all_reduce_perf -g 1",
+        "torchrun --nproc-per-node 8 train.py --anything 3",
+        "CUDA_VISIBLE_DEVICES=6,7 vllm serve x -tp 2",
+        "docker run --gpus '\"device=6,7\"' --ipc=host img vllm serve x -tp 2",
+    ] {
+        let answer = ask(text);
+        assert!(
+            answer
+                .problems
+                .iter()
+                .any(|p| p.id == "failed-peers-in-use"),
+            "{text}: {answer:?}"
+        );
+    }
+    for text in [
+        "vllm serve x -tp 2 -pp 2",
+        "sglang serve x --tp 4 --dp-size 2 --enable-dp-attention",
+        "llama-server -m x.gguf --split-mode none",
+        "CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf",
+        "llama-server -m x.gguf --device CUDA0,CUDA2",
+        "all_reduce_perf -g 4",
+        "docker run --gpus '\"device=2,3\"' --ipc=host img vllm serve x -tp 2",
+    ] {
+        let answer = ask(text);
+        assert!(
+            !answer
+                .problems
+                .iter()
+                .any(|p| p.id == "failed-peers-in-use"),
+            "{text}: {answer:?}"
+        );
+    }
+    // Which of the host's GPUs a number of them means is not in the text.
+    let some = ask("docker run --gpus 2 --ipc=host img vllm serve x -tp 2");
+    assert!(
+        some.not_judged
+            .iter()
+            .any(|n| n.contains("does not say which")),
+        "{some:?}"
+    );
+}
+
+#[test]
+fn more_ranks_than_gpus_do_not_start() {
+    for text in [
+        "CUDA_VISIBLE_DEVICES=0,1 vllm serve x -tp 4",
+        "CUDA_VISIBLE_DEVICES=0,1,2,3 vllm serve x -tp 4 -pp 2",
+        "docker run --gpus 2 --ipc=host img sglang serve x --tp 4",
+        "spec:\n  containers:\n  - name: a\n    image: vllm/vllm-openai\n    args: [\"--model\", \"x\", \"-tp\", \"8\"]\n    resources:\n      limits:\n        nvidia.com/gpu: \"4\"\n    volumeMounts:\n    - mountPath: /dev/shm\n      name: s\n",
+    ] {
+        let answer = judged(text, &Question::default());
+        let found = answer
+            .problems
+            .iter()
+            .find(|p| p.id == "more-gpus-than-visible");
+        assert!(found.is_some(), "{text}: {answer:?}");
+    }
+    let right = judged(
+        "CUDA_VISIBLE_DEVICES=0,1,2,3 vllm serve x -tp 2 -pp 2",
+        &Question::default(),
+    );
+    assert_eq!(right.outcome(), LaunchOutcome::NothingWrong, "{right:?}");
 }
 
 #[test]
@@ -451,10 +650,10 @@ fn what_depends_on_the_host_is_told_and_not_guessed() {
     );
     let small = ask(&vm, "vllm serve x -tp 16");
     assert!(
-        small
-            .not_judged
-            .iter()
-            .any(|n| n.contains("this host has 4 GPUs"))
+        small.problems.iter().any(|p| p
+            .wrong
+            .contains("needs 16 GPUs, and the host of the report has 4")),
+        "{small:?}"
     );
 }
 

@@ -2,8 +2,9 @@
 //! forbids.
 
 use super::{
+    devices::{self, Used},
     read::{Invocation, plain},
-    sizes,
+    sizes, spelling,
 };
 use crate::{
     advise::{
@@ -46,6 +47,8 @@ pub struct Question<'a> {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Facts {
     pub(super) tp: u32,
+    /// The tensor-parallel size is known: given as a number, or not given and 1.
+    pub(super) tp_read: bool,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
     pub(super) batch: Option<u64>,
@@ -83,23 +86,48 @@ pub fn check(
         place: invocation.place.clone(),
         read: Vec::new(),
         problems: Vec::new(),
+        judged: Vec::new(),
         not_judged: invocation.unread.clone(),
+        outside: Vec::new(),
     };
     let mut facts = Facts::default();
     let request = request(engine, invocation, question, &mut facts, &mut answer);
+    let launch = engine.launch.clone().unwrap_or_default();
+    let used = devices::used(&launch, invocation, &facts, question.evidence);
+    answer.not_judged.extend(used.unread.iter().cloned());
+    answer.problems.extend(used.problems.iter().cloned());
+    let request = Request {
+        group: members(&used, facts.tp, question),
+        ..request
+    };
+    let whole = whole_launch(&used, &request, question, &mut answer);
     let group = group(&request, question.evidence, &mut answer)?;
+    for name in &launch.files {
+        if let Some(file) = invocation.value(std::slice::from_ref(name)) {
+            answer.not_judged.push(format!(
+                "{name} {file}: the settings in that file were not read; write them out as flags"
+            ));
+        }
+    }
+    let sizes_count = sizes::apply(invocation);
     let known = shape(&request, profiles, group.lowest_compute());
     let shape = match known {
         Ok(shape) => shape,
         Err(error) => {
-            answer.not_judged.push(format!("sizes: {error}"));
+            // No size in the launch depends on it otherwise.
+            if sizes_count {
+                answer.not_judged.push(format!("sizes: {error}"));
+            }
             None
         }
     };
     match rows_per_request(engine, &request) {
         Ok((rows, _)) => facts.rows_per_request = rows,
         Err(error) => {
-            answer.not_judged.push(format!("rows per request: {error}"));
+            // No size in the launch depends on it otherwise.
+            if sizes_count {
+                answer.not_judged.push(format!("rows per request: {error}"));
+            }
             facts.rows_per_request = 1;
         }
     }
@@ -118,8 +146,9 @@ pub fn check(
         sizing: sized.as_ref(),
         request: &request,
     };
-    forbidden(engine, invocation, &weighing, &mut answer);
+    forbidden(engine, invocation, &weighing, whole.as_ref(), &mut answer);
     let mut host_traps = Vec::new();
+    let mut host_asked = Vec::new();
     for trap in &engine.traps {
         if !trap
             .when
@@ -145,16 +174,22 @@ pub fn check(
         }
         if met.iter().all(|m| *m == Met::Yes) {
             answer.problems.push(as_problem(trap));
+        } else if trap.severity > Severity::Info
+            && (question.evidence.is_some() || trap.when.iter().any(is_asked_for))
+        {
+            // The launch asks for something that only the host can allow.
+            host_asked.push(trap.id.as_str());
         } else {
             host_traps.push(trap.id.as_str());
         }
     }
-    if !host_traps.is_empty() {
+    if !host_asked.is_empty() {
         answer.not_judged.push(format!(
             "{} not judged without more of the host: --from REPORT tells it",
-            host_traps.join(", ")
+            host_asked.join(", ")
         ));
     }
+    scope(engine, &used, question, &host_traps, &mut answer);
     answer.problems.extend(sizes::problems(
         engine,
         invocation,
@@ -163,6 +198,9 @@ pub fn check(
         sized.as_ref(),
     ));
     not_exported(engine, profiles, invocation, &mut answer);
+    spelling::names(engine, profiles, invocation, &mut answer);
+    answer.not_judged.sort();
+    answer.not_judged.dedup();
     // One sentence once: a trap of the profile may say what the evidence forbids.
     answer
         .problems
@@ -191,7 +229,9 @@ fn request(
         parsed
     };
     let small = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
-    facts.tp = small(number("tensor parallel", &launch.tp)).unwrap_or(1);
+    let tp = small(number("tensor parallel", &launch.tp));
+    facts.tp_read = tp.is_some_and(|tp| tp > 0) || invocation.value(&launch.tp).is_none();
+    facts.tp = tp.unwrap_or(1).max(1);
     facts.data_parallel = small(number("data parallel", &launch.data_parallel)).unwrap_or(1);
     facts.batch = number("requests of a step", &launch.batch);
     facts.running = number("running requests", &launch.running);
@@ -221,12 +261,6 @@ fn request(
     };
     let spec = text("speculative method", &launch.method);
     let dtype = text("type", &launch.dtype).filter(|t| t != "auto");
-    let visible = invocation.variables.get("CUDA_VISIBLE_DEVICES");
-    let members: Option<Vec<GpuIndex>> = visible.and_then(|list| {
-        list.split(',')
-            .map(|n| n.trim().parse().ok().map(GpuIndex))
-            .collect()
-    });
     Request {
         engine: engine.id.clone(),
         model: question
@@ -245,15 +279,105 @@ fn request(
             .map(|s| s.replace('-', "_"))
             .filter(|_| drafts.is_none()),
         dtype,
-        group: members
-            .and_then(|m| m.get(..facts.tp as usize).map(<[GpuIndex]>::to_vec))
-            .filter(|_| question.evidence.is_some()),
         candidates: question.candidates.to_vec(),
         engine_version: question.engine_version.clone(),
         data_parallel: facts.data_parallel,
         expert_parallel: facts.expert_parallel,
         eager: invocation.flag(&launch.eager).is_some(),
         ..Request::default()
+    }
+}
+
+/// The first `count` GPUs that the launch sees, where there is a host to find them on.
+fn members(used: &Used, count: u32, question: &Question) -> Option<Vec<GpuIndex>> {
+    question.evidence?;
+    let seen = used.visible.as_ref()?;
+    seen.get(..count as usize).map(<[GpuIndex]>::to_vec)
+}
+
+/// All GPUs of the launch as one group: what any of its groups touches counts as used.
+fn whole_launch(
+    used: &Used,
+    request: &Request,
+    question: &Question,
+    answer: &mut LaunchCheck,
+) -> Option<Group> {
+    question.evidence?;
+    let Some(count) = used.count.filter(|n| *n > 0) else {
+        answer.not_judged.push(
+            "which GPUs of the host it uses is not known, so their pairs were not judged"
+                .to_string(),
+        );
+        return None;
+    };
+    let all = Request {
+        tp: count,
+        group: members(used, count, question),
+        ..request.clone()
+    };
+    match Group::of(&all, question.evidence) {
+        Ok(group) => Some(group),
+        Err(error) => {
+            answer.not_judged.push(format!("the host: {error}"));
+            None
+        }
+    }
+}
+
+/// A clause that something in the launch meets, not its absence.
+fn is_asked_for(clause: &Clause) -> bool {
+    !matches!(
+        clause,
+        Clause::NoFlag(_) | Clause::NoVariable(_) | Clause::TpAbove(_)
+    )
+}
+
+/// "1 GPU", "4 GPUs".
+fn counted(count: u32) -> String {
+    format!("{count} GPU{}", if count == 1 { "" } else { "s" })
+}
+
+/// What this answer speaks of, and what it does not.
+fn scope(
+    engine: &EngineProfile,
+    used: &Used,
+    question: &Question,
+    host_traps: &[&str],
+    answer: &mut LaunchCheck,
+) {
+    answer.judged.push(format!(
+        "flags and variables against {} known wrong choices with {} (read {})",
+        engine.traps.len(),
+        engine.name,
+        engine.checked
+    ));
+    let gpus = match (used.count, &used.visible) {
+        (Some(count), Some(seen)) => {
+            let names: Vec<String> = seen
+                .iter()
+                .take(count as usize)
+                .map(ToString::to_string)
+                .collect();
+            format!("{}: {} ({})", used.told, counted(count), names.join(","))
+        }
+        (Some(count), None) => format!("{}: {}", used.told, counted(count)),
+        (None, _) => used.told.clone(),
+    };
+    match question.evidence {
+        Some(_) => answer.judged.push(format!(
+            "every pair of GPUs that the launch uses, against the report; {gpus}"
+        )),
+        None => {
+            answer.judged.push(format!("sizes; {gpus}"));
+            let traps = if host_traps.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", host_traps.join(", "))
+            };
+            answer.outside.push(format!(
+                "the host: whether its GPUs may use their peers{traps}; --from REPORT tells it"
+            ));
+        }
     }
 }
 
@@ -329,9 +453,10 @@ fn forbidden(
     engine: &EngineProfile,
     invocation: &Invocation,
     weighing: &Weighing,
+    whole: Option<&Group>,
     answer: &mut LaunchCheck,
 ) {
-    let group = weighing.group;
+    let group = whole.unwrap_or(weighing.group);
     if group.world() < 2 {
         return;
     }

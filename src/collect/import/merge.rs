@@ -13,7 +13,7 @@ use crate::{
         pci::PciAddress,
         reading::Reading,
         snapshot::{Driver, Gpu, Host, IommuGroup, Origin, PairClaims, Snapshot, SourceNote},
-        ticket::{Citation, Ticket},
+        ticket::{Citation, RemarkKind, Ticket},
         topology::Disagreement,
     },
 };
@@ -151,6 +151,7 @@ pub(super) fn join(
         source: name,
     };
     line_up(&mut snapshot, &parts);
+    ticket.hosts = disagreeing(&snapshot, &parts);
     for (source, part) in parts {
         filler.source = source;
         one(&mut snapshot, &mut filler, part, ticket);
@@ -219,6 +220,40 @@ fn line_up(snapshot: &mut Snapshot, parts: &[(String, Part)]) {
     }
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
     snapshot.claims = PairTable::new(count);
+}
+
+/// What the files say of the number of GPUs, where they cannot be of one place: a matrix of nvidia-smi shows all GPUs that
+/// can be seen where it ran, so one with fewer than another text shows is of another host, or of a container. Logs and
+/// lists by address may show a part. Empty where they agree.
+fn disagreeing(snapshot: &Snapshot, parts: &[(String, Part)]) -> Vec<String> {
+    let matrix = |part: &Part| match &part.snapshot.origin {
+        Origin::Recorded { format, .. } => format.contains("topo"),
+        Origin::Live => false,
+    };
+    let listed: Vec<(&String, usize, bool)> = parts
+        .iter()
+        .filter(|(_, p)| p.snapshot.gpus.len() > 1)
+        .map(|(source, p)| (source, p.snapshot.gpus.len(), matrix(p)))
+        .collect();
+    let matrices = listed.iter().filter(|(.., whole)| *whole);
+    let most = matrices
+        .clone()
+        .map(|(_, count, _)| *count)
+        .max()
+        .unwrap_or(0)
+        .max(snapshot.gpus.len());
+    if matrices.clone().all(|(_, count, _)| *count == most) {
+        return Vec::new();
+    }
+    let mut told: Vec<String> = Vec::new();
+    for (source, count, _) in listed {
+        let file = source.split(':').next().unwrap_or(source);
+        let one = format!("{file} shows {count} GPUs");
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
+    told
 }
 
 /// Position of each of the part's GPUs in the joined list.
@@ -512,6 +547,17 @@ fn iommu(snapshot: &mut Snapshot, domains: &Domains, ticket: &mut Ticket) {
             .filter(|first| kinds.all(|k| k.0 == first.0))
             .cloned()
     };
+    // Without addresses or groups the kernel's default still holds for every GPU where the IOMMU is seen at work.
+    let at_work = domains.off.is_none()
+        && (domains.active.is_some()
+            || !domains.groups.is_empty()
+            || ticket
+                .remarks
+                .iter()
+                .any(|r| r.kind == RemarkKind::IommuFault && !r.by_person));
+    let for_all = only
+        .as_ref()
+        .or(domains.default.as_ref().filter(|_| at_work));
     let mut in_groups = false;
     for gpu in &mut snapshot.gpus {
         let own = gpu.iommu.known().map(|g| g.group);
@@ -533,7 +579,7 @@ fn iommu(snapshot: &mut Snapshot, domains: &Domains, ticket: &mut Ticket) {
                 .get(&group)
                 .or(only.as_ref())
                 .or(domains.default.as_ref()),
-            None => only.as_ref(),
+            None => for_all,
         };
         let Some(group) = group.or(kind.map(|_| UNNAMED_GROUP)) else {
             continue;

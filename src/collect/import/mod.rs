@@ -12,6 +12,7 @@ mod lspci_tree;
 mod mask;
 mod merge;
 mod nccl_xml;
+mod nvbandwidth;
 mod part;
 mod paste;
 mod report_json;
@@ -21,6 +22,7 @@ mod topo_table;
 mod topo_text;
 mod xml;
 
-pub use detect::{MAX_INPUT_BYTES, read};
+pub use detect::{MAX_INPUT_BYTES, is_own_text, read};
 pub use error::ImportError;
+pub use nvbandwidth::{NvbandwidthError, read_nvbandwidth};
 pub use paste::{Pasted, read_all};

@@ -79,6 +79,7 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
             })
         })
     });
+    let atomics = only_atomics(&broken, &failing);
     let mut finding = CAUSE.indicts(
         Severity::Critical,
         if split {
@@ -86,10 +87,17 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
         } else {
             Confidence::Probable
         },
-        format!(
-            "copy engines move the bytes of {} right, and kernels do not: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
-            name_pairs(&broken)
-        ),
+        if atomics {
+            format!(
+                "copies, loads and stores of {} are right, and atomics on peer memory are not: what counts or locks across GPUs by atomics is broken, and nothing else",
+                name_pairs(&broken)
+            )
+        } else {
+            format!(
+                "copy engines move the bytes of {} right, and kernels do not: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
+                name_pairs(&broken)
+            )
+        },
     );
     const SHOWN: usize = 4;
     finding.evidence = broken
@@ -108,7 +116,9 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     let patched = signs_of_a_patched_driver(e, &broken);
     let is_patched = !patched.is_empty();
     finding.evidence.extend(patched);
-    finding.fix.push(if lowest < Some(Rung::Reduced) {
+    finding.fix.push(if only_atomics(&broken, &failing) {
+        "what sends atomics to peer memory: NVSHMEM and what stands on it (DeepEP and other expert all-to-all kernels: choose the engine's NCCL or all-gather backend), and programs of your own with system-scope atomics (use flags by release stores and acquire loads). Loads, stores and copies of these pairs are right: NCCL's and the engines' own all-reduces announce by stores, so their peers may stay on".to_string()
+    } else if lowest < Some(Rung::Reduced) {
         "--disable-custom-all-reduce (vLLM, SGLang) and NCCL_P2P_DISABLE=1: NCCL's kernels load, store and wait for flags in peer memory, too".to_string()
     } else {
         "--disable-custom-all-reduce (vLLM, SGLang); NCCL may stay on P2P, its own rungs are right".to_string()
@@ -116,9 +126,24 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     if is_patched {
         finding.fix.push("the stock driver. Hosts with a patched one also need the static BAR1 map: 'options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\"' in /etc/modprobe.d, initramfs rebuilt. Warning: unsupported by NVIDIA, and hosts that had it returned garbage all the same".to_string());
     }
-    finding.next_test = Some(requalify(&broken, &["ce-push", "sm-store", "sm-load"]));
+    finding.next_test = Some(if atomics {
+        requalify(&broken, &["sm-store", "sm-load", "atomics"])
+    } else {
+        requalify(&broken, &["ce-push", "sm-store", "sm-load"])
+    });
     finding.pairs = broken;
     finding
+}
+
+/// Whether atomics are all that fails.
+fn only_atomics<'a, I>(broken: &[OrderedPair], failing: &impl Fn(&OrderedPair) -> I) -> bool
+where
+    I: Iterator<Item = &'a Record>,
+{
+    broken
+        .iter()
+        .flat_map(failing)
+        .all(|r| r.case.mechanism == "atomics")
 }
 
 /// Peer access that a stock driver does not give, and registry words that only patched drivers are told to use.
@@ -174,6 +199,26 @@ mod tests {
         assert_eq!(held, ["kernel-access-broken"]);
         assert_eq!(all[0].confidence, Confidence::Established);
         assert!(all[0].fix[0].contains("NCCL_P2P_DISABLE=1"));
+    }
+
+    #[test]
+    fn atomics_alone_leave_all_else_on() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.set_wrong(pair(0, 1), "atomics", WrongKind::Dropped);
+        let all = host.judge(findings);
+        let found = &all[0];
+        assert_eq!(found.cause, "kernel-access-broken");
+        assert!(found.fix[0].contains("NVSHMEM"), "{:?}", found.fix);
+        assert!(
+            !found.fix.iter().any(|f| f.contains("NCCL_P2P_DISABLE")),
+            "{:?}",
+            found.fix
+        );
+        assert!(found.because.contains("atomics"));
+        // Stores that fail beside them are more than atomics.
+        host.set_wrong(pair(0, 1), "sm-store", WrongKind::Dropped);
+        assert!(host.judge(findings)[0].fix[0].contains("NCCL_P2P_DISABLE=1"));
     }
 
     #[test]

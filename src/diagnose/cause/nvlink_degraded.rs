@@ -104,6 +104,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
                 ),
             );
             finding.next_test = Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e".into());
+            finding.fix = vec![keep_off(&broken)];
             finding.pairs = broken;
             finding
         }];
@@ -142,11 +143,22 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         "bridges: power off, reseat the NVLink bridge, then swap it with another pair's; the fault moves with the bridge or stays with the GPU".to_string(),
         "baseboards (SXM): the tray's vendor; until then leave the GPU out of groups that span it".to_string(),
     ];
+    if !pairs.is_empty() {
+        finding.fix.push(keep_off(&pairs));
+    }
     finding.next_test =
         Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e (before and after a run)".into());
     finding.gpus = gpus;
     finding.pairs = pairs;
     vec![finding]
+}
+
+/// What to do with a link that delivers wrong bytes, whatever makes it do so.
+fn keep_off(pairs: &[OrderedPair]) -> String {
+    format!(
+        "until 'peerproof qualify' passes keep traffic off {}: serve on other GPUs (CUDA_VISIBLE_DEVICES), or NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce and NCCL_NVLS_ENABLE=0",
+        name_pairs(pairs)
+    )
 }
 
 /// GPUs with fewer active links than the most of their name. Without NVSwitch a GPU with none is simply not bridged.

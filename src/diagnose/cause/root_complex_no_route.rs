@@ -4,9 +4,10 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::Cause,
+    weigh::{Cause, requalify},
 };
 use crate::model::{
+    case::{PeerAccess, Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
     topology::PathType,
@@ -80,7 +81,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 
 /// A root complex that routes most pairs of a path type does not explain the few that fail.
 fn outvoted(e: &Evidence, crossing: &[OrderedPair]) -> Option<Finding> {
-    let passes = e.peer_passes();
+    let passes = right(e);
     let mut sentences = Vec::new();
     let kinds: BTreeSet<PathType> = crossing.iter().filter_map(|p| e.path_type(*p)).collect();
     for kind in kinds {
@@ -101,6 +102,24 @@ fn outvoted(e: &Evidence, crossing: &[OrderedPair]) -> Option<Finding> {
     Some(finding)
 }
 
+/// Pairs whose bytes went directly and arrived, whatever was refused or left out beside: a refusal says nothing of routes.
+fn right(e: &Evidence) -> Vec<OrderedPair> {
+    let moved = |p: &OrderedPair| {
+        let direct = |r: &&Record| {
+            r.case.rung >= Rung::Copied
+                && !matches!(r.peer_access, PeerAccess::Off | PeerAccess::NotApplicable)
+        };
+        e.of_pair(*p).any(|r| direct(&r) && r.outcome.is_intact())
+            && !e.of_pair(*p).any(|r| r.outcome.is_failure())
+    };
+    let pairs: BTreeSet<OrderedPair> = e
+        .records
+        .iter()
+        .filter_map(|r| r.case.subject.pair())
+        .collect();
+    pairs.into_iter().filter(moved).collect()
+}
+
 fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
     let mut tally: BTreeMap<PathType, (usize, usize)> = BTreeMap::new();
     for pair in &crossing {
@@ -108,7 +127,7 @@ fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
             tally.entry(kind).or_default().0 += 1;
         }
     }
-    for pair in e.peer_passes().iter().copied() {
+    for pair in right(e) {
         if let Some(kind) = e.path_type(pair).filter(|_| !e.has_nvlink(pair)) {
             tally.entry(kind).or_default().1 += 1;
         }
@@ -150,7 +169,15 @@ fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
         ),
         "in the BIOS: Above 4G Decoding and Re-Size BAR on, then test again; a newer BIOS may place BARs otherwise".to_string(),
     ];
-    finding.next_test = Some("peerproof map".into());
+    // The host path is settled first; then the one thing that looks like a missing route and can be changed.
+    let again = requalify(&crossing, &["bounce", "staged", "ce-push", "ce-pull"]);
+    finding.next_test = Some(if crossing.iter().all(|p| e.control_arm_complete(*p)) {
+        format!(
+            "in the BIOS: Above 4G Decoding and Re-Size BAR on; reboot; then {again}: still wrong, it is the root complex"
+        )
+    } else {
+        again
+    });
     finding.pairs = crossing;
     finding
 }
@@ -182,6 +209,46 @@ mod tests {
         assert_eq!(found[0].confidence, Confidence::Probable);
         assert_eq!(found[0].pairs.len(), 8);
         assert!(found[0].fix[0].contains("NCCL_P2P_LEVEL=PHB"));
+    }
+
+    /// A refused handle or descriptor on a pair whose copies are right takes nothing from what the copies show.
+    #[test]
+    fn pairs_that_pass_are_counted_whatever_was_refused_beside() {
+        let mut host = two_sockets();
+        let near: Vec<OrderedPair> = OrderedPair::all(4)
+            .filter(|p| (p.source.0 < 2) == (p.destination.0 < 2))
+            .collect();
+        for p in &near {
+            let mut refused = host
+                .records
+                .iter()
+                .find(|r| r.case.subject.pair() == Some(*p) && r.case.mechanism == "ce-push")
+                .unwrap()
+                .clone();
+            refused.case.mechanism = "ipc-push".into();
+            refused.case.rung = Rung::Shared;
+            refused.outcome = crate::model::case::Outcome::Refused {
+                api: "cuIpcGetMemHandle".into(),
+                code: 801,
+                name: "CUDA_ERROR_NOT_SUPPORTED".into(),
+            };
+            host.records.push(refused);
+        }
+        let found = &judged(&host)[0];
+        assert!(
+            found
+                .evidence
+                .iter()
+                .any(|l| l == "PHB: 0 ordered pairs wrong, 4 right"),
+            "{:?}",
+            found.evidence
+        );
+        assert_eq!(found.confidence, Confidence::Probable);
+        let next = found.next_test.as_ref().unwrap();
+        assert!(
+            next.contains("Re-Size BAR") && next.contains("peerproof qualify --pairs"),
+            "{next}"
+        );
     }
 
     #[test]

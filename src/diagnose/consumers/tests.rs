@@ -25,9 +25,13 @@ fn vetoed(words: &str) -> (ConsumerState, String) {
 }
 
 #[test]
-fn a_healthy_climb_is_proven_as_far_as_this_version_tests() {
+fn a_healthy_climb_is_proven_and_as_far_as_its_version_tested() {
     let mut host = Host::root_complex(2);
     host.climb_all();
+    let nccl = whole(&host, "nccl-p2p");
+    assert_eq!(nccl.state, ConsumerState::Proven);
+    assert_eq!(nccl.sentence, "proven up to rung 6; right under load");
+    host.without_reductions();
     let nccl = whole(&host, "nccl-p2p");
     assert_eq!(nccl.state, ConsumerState::Unproven);
     assert!(nccl.as_far_as_tested);
@@ -154,6 +158,7 @@ fn a_waiting_kernel_that_gave_up_vetoes_kernels_that_wait() {
         round: 3,
         rounds: 1000,
         after_ms: 2000,
+        missing: None,
     };
     host.set(pair(1, 0), "ipc-resident", never);
     assert_eq!(
@@ -172,11 +177,12 @@ fn one_way_to_share_memory_is_enough_and_a_refused_one_is_no_veto() {
             host.set(p, mechanism, refusal(801));
         }
     }
-    assert!(ask(&host, "nccl-p2p").1.starts_with("proven up to rung 5"));
+    assert!(ask(&host, "nccl-p2p").1.starts_with("proven up to rung 6"));
     assert_eq!(
         ask(&host, "flashinfer-pcie-ipc").1,
-        "unproven because ipc-ce-pull at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); rung 6 (reduced) is not tested by this version; proven up to rung 3"
+        "unproven because ipc-ce-pull at rung 4 was refused on pair 0->1 (801 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); proven up to rung 3"
     );
+    host.without_reductions();
     let reason = "the budget was spent".to_string();
     host.set(pair(0, 1), "vmm-sm-load", Outcome::NotRun { reason });
     assert_eq!(
@@ -215,10 +221,10 @@ fn islands_are_asked_when_the_group_fails() {
         told,
         [
             ("PIX", ConsumerState::Vetoed),
-            ("PIX", ConsumerState::Unproven)
+            ("PIX", ConsumerState::Proven)
         ]
     );
-    assert!(islands[1].sentence.starts_with("proven up to rung 5"));
+    assert!(islands[1].sentence.starts_with("proven up to rung 6"));
 }
 
 #[test]
@@ -230,7 +236,7 @@ fn engines_leave_custom_all_reduce_and_symmetric_memory_off_on_large_pcie_groups
     }
     let mut host = Host::nvswitch(4);
     host.climb_all();
-    assert_eq!(ask(&host, "custom-all-reduce").0, ConsumerState::Unproven);
+    assert_eq!(ask(&host, "custom-all-reduce").0, ConsumerState::Proven);
     assert_eq!(
         ask(&host, "flashinfer-pcie-ipc").0,
         ConsumerState::NotApplicable
@@ -276,6 +282,62 @@ fn nothing_tried_is_unproven_and_a_condemned_gpu_vetoes_all() {
     );
     let one = Host::root_complex(1);
     assert_eq!(ask(&one, "nccl-p2p").0, ConsumerState::NotApplicable);
+}
+
+#[test]
+fn a_group_that_fails_together_vetoes_those_who_reduce_over_it() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    let zeroed = || wrong(WrongKind::Zeroed);
+    host.together(0..8, "one-shot-push", zeroed());
+    assert_eq!(
+        ask(&host, "nccl-p2p"),
+        vetoed("vetoed by GPUs 0-7 together at rung 6 (one-shot-push: zeroed)")
+    );
+    let veto = whole(&host, "nccl-p2p").vetoes.remove(0);
+    assert_eq!((veto.pair, veto.group.map(|g| g.count())), (None, Some(8)));
+    // Copies are nobody's all-reduce.
+    assert_eq!(ask(&host, "llama-cpp-peer-copies").0, ConsumerState::Proven);
+    // A part of it is not vetoed, and not proven either until it was asked itself.
+    let half: Vec<GpuIndex> = (0..4).map(GpuIndex).collect();
+    let of_half = |host: &Host| {
+        let mut all = host.judge(|e| consumers(e, &half));
+        all.retain(|c| c.id == "nccl-p2p");
+        (all[0].state, all[0].sentence.clone())
+    };
+    assert_eq!(of_half(&host).0, ConsumerState::Unproven);
+    for mechanism in ["one-shot-push", "ipc-one-shot-push"] {
+        host.together(0..4, mechanism, Outcome::Intact);
+    }
+    assert_eq!(of_half(&host).0, ConsumerState::Proven);
+    host.together(4..8, "ipc-one-shot-push", zeroed());
+    assert!(
+        ask(&host, "nccl-p2p").1.contains("and 1 more group"),
+        "{}",
+        ask(&host, "nccl-p2p").1
+    );
+    assert_eq!(of_half(&host).0, ConsumerState::Proven);
+}
+
+#[test]
+fn right_pairs_do_not_prove_the_group() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    host.records.retain(|r| r.case.subject.group().is_none());
+    assert_eq!(
+        ask(&host, "nccl-p2p"),
+        (
+            ConsumerState::Unproven,
+            "unproven because the group as a whole at rung 6 was not tested; proven up to rung 5"
+                .to_string()
+        )
+    );
+    let reason = "unsafe after rung 2".to_string();
+    host.together(0..4, "one-shot-push", Outcome::NotRun { reason });
+    assert_eq!(
+        ask(&host, "nccl-p2p").1,
+        "unproven because one-shot-push at rung 6 did not run on GPUs 0-3 (unsafe after rung 2); proven up to rung 5"
+    );
 }
 
 #[test]

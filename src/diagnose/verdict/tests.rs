@@ -4,7 +4,7 @@ use super::*;
 use crate::diagnose::sample::{Host, pair, refusal, wrong};
 use crate::diagnose::{consumers, coverage, findings};
 use crate::model::{
-    case::{Load, WrongKind},
+    case::{Load, Missing, WrongKind},
     pair::GpuIndex,
     pci::PcieLink,
     reading::Reading,
@@ -377,8 +377,18 @@ fn a_whole_climb_passes_and_says_what_stays_open() {
     assert_eq!(verdict.grading, Grading::Pass, "{verdict:?}");
     assert_eq!(
         verdict.headline,
-        "12 of 12 ordered pairs intact up to rung 5 resident, right under load too"
+        "12 of 12 ordered pairs intact up to rung 6 reduced, and all-reduces over GPUs 0-3, right under load too"
     );
+    assert!(
+        verdict.cause.contains("proven: NCCL P2P"),
+        "{}",
+        verdict.cause
+    );
+    // What an older version left open is said.
+    let mut older = Host::root_complex(4);
+    older.climb_all();
+    older.without_reductions();
+    let verdict = judged(&older, &sound_checker());
     assert!(
         verdict
             .cause
@@ -391,7 +401,7 @@ fn a_whole_climb_passes_and_says_what_stays_open() {
     });
     let headline = judged(&host, &sound_checker()).headline;
     assert!(
-        headline.contains("up to rung 3 touched, right under load too; rung 4 shared is incomplete: vmm-sm-load did not run"),
+        headline.contains("up to rung 3 touched, and all-reduces over GPUs 0-3, right under load too; rung 4 shared is incomplete: vmm-sm-load did not run"),
         "{headline}"
     );
 }
@@ -431,6 +441,7 @@ fn late_and_never_are_told_in_words() {
         round: 3,
         rounds: 1000,
         after_ms: 2000,
+        missing: None,
     };
     host.set(pair(1, 0), "resident", never);
     let headline = judged(&host, &sound_checker()).headline;
@@ -444,6 +455,71 @@ fn late_and_never_are_told_in_words() {
     let headline = judged(&host, &sound_checker()).headline;
     assert!(
         headline.starts_with("2->3 resident: late in 3 of 3 attempts: the flag came before"),
+        "{headline}"
+    );
+}
+
+#[test]
+fn a_group_that_fails_is_named_with_what_its_parts_say() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    host.together(0..4, "one-shot-push", wrong(WrongKind::Stale));
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(verdict.grading, Grading::Fail);
+    assert!(
+        verdict
+            .headline
+            .starts_with("GPUs 0-3 one-shot-push: stale in 3 of 3 attempts"),
+        "{}",
+        verdict.headline
+    );
+    assert!(
+        verdict
+            .headline
+            .contains("each of its 12 pairs is right by itself"),
+        "{}",
+        verdict.headline
+    );
+    assert_eq!(verdict.worst_pair, None);
+    assert_eq!(
+        verdict.next,
+        "peerproof qualify --gpus 0,1,2,3 --mechanism memory,bounce,staged,one-shot-push"
+    );
+    // A pair that fails explains the group.
+    host.set_wrong(pair(2, 1), "one-shot-push", WrongKind::Stale);
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.headline.starts_with("2->1 one-shot-push: stale"),
+        "{}",
+        verdict.headline
+    );
+    assert!(
+        !verdict.headline.contains("otherwise"),
+        "{}",
+        verdict.headline
+    );
+}
+
+#[test]
+fn who_never_came_is_named() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    let never = Outcome::Never {
+        round: 7,
+        rounds: 24,
+        after_ms: 1000,
+        missing: Some(Missing {
+            rank: 2,
+            gpu: GpuIndex(2),
+            block: 5,
+        }),
+    };
+    host.together(0..4, "two-shot", never);
+    let headline = judged(&host, &sound_checker()).headline;
+    assert!(
+        headline.starts_with(
+            "GPUs 0-3 two-shot: ranks waited in vain: block 5 of rank 2 (GPU2) never came in call 7 of 24"
+        ),
         "{headline}"
     );
 }

@@ -56,7 +56,7 @@ impl Rank {
     /// This rank's side, what it knows of the other one, and the terms.
     fn side(&self, job: &Job) -> Result<(Side<'_>, Peer, Terms), SeatError> {
         let case = &job.case;
-        let (arriving, sent) = self.exchange_keys(job);
+        let (arriving, sent) = self.exchange_keys(job)?;
         let slot = resident::slot(case);
         let side = Side::of(&self.seat, self.open.guard, arriving, slot);
         let far = self.opened.get(&case.id).and_then(Opening::region);
@@ -68,10 +68,11 @@ impl Rank {
     }
 
     /// Keys of what arrives here, and of what is sent.
-    fn exchange_keys(&self, job: &Job) -> (Keys, Keys) {
+    fn exchange_keys(&self, job: &Job) -> Result<(Keys, Keys), SeatError> {
         let run = self.open.run.wrapping_add(u32::from(job.pass)) & Key::RUN_BITS;
         let own = self.open.gpu;
-        match job.case.subject {
+        Ok(match job.case.subject {
+            Subject::Group(_) => return Err(SeatError::Layout),
             Subject::Pair(pair) => {
                 let number = resident::number(&job.case.mechanism);
                 let peer = match pair.source.0 == own {
@@ -89,7 +90,7 @@ impl Rank {
                     false => (first, second),
                 }
             }
-        }
+        })
     }
 
     fn reset(&self, job: &Job) -> Result<(), SeatError> {

@@ -2,7 +2,7 @@
 //! starts, both are waited for, and each judges what it received. No word in memory is shared but payload and flags: a side
 //! that is let down ends by its own clock.
 
-use super::{Lost, Ranks, ends};
+use super::{Lost, Ranks};
 use crate::{
     model::case::{Case, Corruption, Outcome, Subject},
     probe::{
@@ -30,14 +30,10 @@ struct Meeting<'c> {
 
 impl<'c> Meeting<'c> {
     fn arrange(ranks: &Ranks, case: &'c Case) -> Result<Meeting<'c>, Outcome> {
-        let [source, destination] = ends(case.subject).map(|place| {
-            let at = ranks.at(place);
-            let reason = || format!("no worker could start on GPU{}", place.0);
-            at.ok_or_else(|| Outcome::NotRun { reason: reason() })
-        });
+        let both = ranks.two(case.subject);
         Ok(Meeting {
             cases: vec![case],
-            ranks: [source?, destination?],
+            ranks: both.map_err(|reason| Outcome::NotRun { reason })?,
             states: [None, None],
             found: [Ok(None), Ok(None)],
             ready: true,
@@ -118,6 +114,7 @@ fn blank(case: &Case, outcome: Outcome) -> Answer {
         took_ms: 0.0,
         notes: Vec::new(),
         retire: false,
+        reductions: Vec::new(),
     }
 }
 

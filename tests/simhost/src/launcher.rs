@@ -12,7 +12,12 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// File name of the library.
 pub const LIBRARY: &str = "libsimhost.so";
-const NAMES: [&str; 3] = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"];
+const NAMES: [&str; 4] = [
+    "libcuda.so",
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnccl.so.2",
+];
 const PASSED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// A scenario laid out in a folder of its own, which goes away with the value.

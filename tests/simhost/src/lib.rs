@@ -1,4 +1,4 @@
-//! Look-alikes of the CUDA driver library and of NVML for a simulated multi-GPU host, and the launcher that puts them
+//! Look-alikes of the CUDA driver library, of NVML and of NCCL for a simulated multi-GPU host, and the launcher that puts them
 //! below an unmodified program.
 //!
 //! - [`scenario`]: the host as a TOML file states it, with its faults;
@@ -7,13 +7,14 @@
 //! - [`launcher`]: runs a program on a scenario;
 //! - [`ptx`]: executes the kernels that the product ships;
 //! - [`flows`]: what processes of one run tell each other of their transfers;
-//! - `cuda`, `nvml`: the exported functions;
+//! - `cuda`, `nvml`, `nccl`: the exported functions;
 //! - `world`: the scenario of this process, and what the processes of one run share.
 #![allow(non_snake_case, reason = "exported names are NVIDIA's")]
 
 pub mod cuda;
 pub mod flows;
 pub mod launcher;
+pub mod nccl;
 pub mod nvml;
 pub mod ptx;
 pub mod scenario;

@@ -16,7 +16,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn programs_get_the_root_the_libraries_and_the_scenario() {
     let script = r#"test "$1" = --root && test -f "$2/hwloc.xml" && test -d "$2/sys/bus/pci/devices" && test "$3" = more || exit 9
-for n in libcuda.so libcuda.so.1 libnvidia-ml.so.1; do test -f "${LD_LIBRARY_PATH%%:*}/$n" || exit 8; done
+for n in libcuda.so libcuda.so.1 libnvidia-ml.so.1 libnccl.so.2; do test -f "${LD_LIBRARY_PATH%%:*}/$n" || exit 8; done
 grep -q "0>1:ce=zeroed" "$SIMHOST_SCENARIO" || exit 7
 echo "$2""#;
     // The launcher puts --root first, so a shell needs a script file.

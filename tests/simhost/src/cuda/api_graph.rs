@@ -3,12 +3,25 @@ use super::codes::*;
 use super::context::{driver, export, put};
 use super::engine::lock;
 use super::graph::{self, Executable};
+use std::cell::Cell;
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
+
+/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
+const THREAD_LOCAL: c_uint = 1;
+
+thread_local! {
+    /// Captures of that mode which this thread has begun and not ended. Nothing is instantiated meanwhile: a real driver (580, two
+    /// streams captured for NCCL) answers 900.
+    static CAPTURES: Cell<u32> = const { Cell::new(0) };
+}
 
 fn instantiate(out: *mut *mut c_void, graph: *mut c_void) -> Result<(), Code> {
     let driver = driver()?;
     driver.current()?;
+    if CAPTURES.get() > 0 {
+        return Err(CAPTURE_UNSUPPORTED);
+    }
     let graph = driver.graphs.get(graph as usize)?;
     let made = Executable::new(driver, graph.as_ref().clone());
     // SAFETY: the caller's pointer.
@@ -21,17 +34,21 @@ fn instantiate(out: *mut *mut c_void, graph: *mut c_void) -> Result<(), Code> {
 }
 
 export! {
-    /// Starts to record a stream. The null stream cannot be recorded. Modes are accepted; none forbids other calls here.
+    /// Starts to record a stream. The null stream cannot be recorded. Of what modes forbid, only
+    /// instantiation is.
     fn cuStreamBeginCapture_v2(stream: *mut c_void, mode: c_uint) {
         let driver = driver()?;
         if mode > 2 { return Err(INVALID_VALUE); }
         if (stream as usize) < 3 { return Err(CAPTURE_UNSUPPORTED); }
-        graph::begin(&*driver.stream(stream as usize)?)
+        graph::begin(&*driver.stream(stream as usize)?)?;
+        if mode == THREAD_LOCAL { CAPTURES.set(CAPTURES.get() + 1); }
+        Ok(())
     }
     /// Ends it and gives the graph.
     fn cuStreamEndCapture(stream: *mut c_void, out: *mut *mut c_void) {
         let driver = driver()?;
         let graph = graph::end(driver, &*driver.stream(stream as usize)?);
+        CAPTURES.set(CAPTURES.get().saturating_sub(1));
         if let (Err(_), false) = (&graph, out.is_null()) {
             // SAFETY: the caller's pointer.
             unsafe { put(out, std::ptr::null_mut())? };

@@ -10,9 +10,10 @@ use crate::ptx;
 use crate::scenario::{Kind, Mechanism, Via};
 use crate::world::{World, uuid_text, world};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
 
 const CONTEXT_BASE: usize = 0x5c00_0000_0000;
 const LEGACY_STREAM: usize = 1;
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     /// GPUs that it has enabled access to.
     pub(crate) peers: Mutex<BTreeSet<usize>>,
     null: OnceLock<Arc<Stream>>,
+    /// The last copy on another context's null stream that had an end here.
+    touched: Mutex<Option<Arc<Op>>>,
 }
 
 /// An event: the operation that recorded it last.
@@ -87,6 +90,8 @@ pub(crate) struct Driver {
     pub(crate) visible: Vec<usize>,
     contexts: Vec<Context>,
     pub(crate) streams: Table<Arc<Stream>>,
+    /// Default streams of threads, one for each context.
+    thread_streams: Mutex<HashMap<(ThreadId, usize), Arc<Stream>>>,
     pub(crate) events: Table<Arc<Event>>,
     pub(crate) modules: Table<Arc<Module>>,
     pub(crate) functions: Table<Function>,
@@ -162,12 +167,14 @@ impl Driver {
             poison: Arc::default(),
             peers: Mutex::default(),
             null: OnceLock::new(),
+            touched: Mutex::default(),
         };
         Self {
             world,
             visible: visible(world, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
             contexts: (0..world.gpus()).map(context).collect(),
             streams: Table::new(),
+            thread_streams: Mutex::default(),
             events: Table::new(),
             modules: Table::new(),
             functions: Table::new(),
@@ -310,11 +317,12 @@ impl Driver {
         }
     }
 
-    /// A stream by handle: 0 and 1 are the null stream of the current context.
+    /// A stream by handle: 0 and 1 are the null stream of the current context, 2 the calling thread's default stream there.
     pub(crate) fn stream(&'static self, handle: usize) -> Result<Arc<Stream>, Code> {
         let context = self.current()?;
         match handle {
-            0 | LEGACY_STREAM | PER_THREAD_STREAM => Ok(self.null_stream(context)),
+            0 | LEGACY_STREAM => Ok(self.null_stream(context)),
+            PER_THREAD_STREAM => Ok(self.thread_stream(context)),
             _ => {
                 let stream = self.streams.get(handle)?;
                 self.contexts[stream.gpu].health()?;
@@ -330,6 +338,14 @@ impl Driver {
         }))
     }
 
+    /// The calling thread's default stream of a context: it orders itself with the null stream, as streams do that were
+    /// made without the flag.
+    fn thread_stream(&'static self, context: &Context) -> Arc<Stream> {
+        let key = (std::thread::current().id(), context.gpu);
+        let make = || Stream::start(&self.engine, context.gpu, true, Arc::clone(&context.poison));
+        Arc::clone(lock(&self.thread_streams).entry(key).or_insert_with(make))
+    }
+
     /// All streams of a context.
     pub(crate) fn streams_of(&self, gpu: usize) -> Vec<Arc<Stream>> {
         let mut all: Vec<_> = self
@@ -339,6 +355,20 @@ impl Driver {
             .filter(|s| s.gpu == gpu)
             .collect();
         all.extend(self.contexts[gpu].null.get().cloned());
+        let threads = lock(&self.thread_streams);
+        all.extend(threads.values().filter(|s| s.gpu == gpu).cloned());
+        all
+    }
+
+    /// The last operations of a context's streams that take part in the null stream's order, as far as they are not over.
+    fn pending_of(&self, gpu: usize) -> Vec<Arc<Op>> {
+        let streams = self.streams_of(gpu).into_iter();
+        let mut all: Vec<Arc<Op>> = streams
+            .filter(|s| s.blocking)
+            .filter_map(|s| s.last())
+            .collect();
+        all.extend(lock(&self.contexts[gpu].touched).clone());
+        all.retain(|op| !op.done() || op.span.end().is_none());
         all
     }
 
@@ -347,23 +377,49 @@ impl Driver {
         if !stream.blocking {
             return Vec::new();
         }
-        let Some(null) = self.contexts[stream.gpu].null.get() else {
-            return Vec::new();
-        };
-        if Arc::ptr_eq(null, stream) {
-            return self
-                .streams
-                .all()
-                .into_iter()
-                .filter(|s| s.gpu == stream.gpu && s.blocking)
-                .filter_map(|s| s.last())
-                .filter(|op| !op.done() || op.span.end().is_none())
-                .collect();
+        let context = &self.contexts[stream.gpu];
+        if self.is_null(stream) {
+            return self.pending_of(stream.gpu);
         }
-        null.last()
+        let mut all: Vec<Arc<Op>> = context
+            .null
+            .get()
+            .and_then(|s| s.last())
             .into_iter()
-            .filter(|op| !op.done() || op.span.end().is_none())
-            .collect()
+            .collect();
+        all.extend(lock(&context.touched).clone());
+        all.retain(|op| !op.done() || op.span.end().is_none());
+        all
+    }
+
+    fn is_null(&self, stream: &Arc<Stream>) -> bool {
+        let null = self.contexts[stream.gpu].null.get();
+        null.is_some_and(|null| Arc::ptr_eq(null, stream))
+    }
+
+    /// The same for a copy between the memories of two GPUs. On the null stream it does not start before everything issued
+    /// to either of them is over, and nothing issued to either of them later starts before it is (CUDA programming guide,
+    /// peer-to-peer memory copy).
+    pub(crate) fn order_copy(
+        &self,
+        stream: &Arc<Stream>,
+        ends: [Option<usize>; 2],
+    ) -> Vec<Arc<Op>> {
+        let mut all = self.order(stream);
+        if self.is_null(stream) {
+            let others = ends.into_iter().flatten().filter(|gpu| *gpu != stream.gpu);
+            all.extend(others.flat_map(|gpu| self.pending_of(gpu)));
+        }
+        all
+    }
+
+    /// Makes later work of the other ends wait for a copy that went to a null stream.
+    pub(crate) fn note_copy(&self, stream: &Arc<Stream>, ends: [Option<usize>; 2], op: &Arc<Op>) {
+        if self.is_null(stream) {
+            for gpu in ends.into_iter().flatten().filter(|gpu| *gpu != stream.gpu) {
+                *lock(&self.contexts[gpu].touched) = Some(Arc::clone(op));
+            }
+        }
     }
 
     /// Waits until everything submitted to a context has been executed.
@@ -387,6 +443,12 @@ impl Driver {
             stream.close();
         }
         self.streams.retain(|s| s.gpu != context.gpu);
+        lock(&self.thread_streams).retain(|(_, gpu), stream| {
+            if *gpu == context.gpu {
+                stream.close();
+            }
+            *gpu != context.gpu
+        });
         self.modules.retain(|m| m.gpu != context.gpu);
         self.functions.retain(|f| f.module.gpu != context.gpu);
         self.memory.release_context(context.gpu);

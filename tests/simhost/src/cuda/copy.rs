@@ -228,6 +228,7 @@ pub(crate) fn submit(
         .iter()
         .any(|f| matches!(f.kind, Kind::Stale | Kind::Misrouted { .. }));
     let to_pageable = destination.allocation.is_none();
+    let ends = [source.gpu(), destination.gpu()];
     let plan = Plan {
         source,
         destination,
@@ -242,11 +243,12 @@ pub(crate) fn submit(
     };
     let op = stream.submit(
         &driver.engine,
-        driver.order(stream),
+        driver.order_copy(stream, ends),
         (!hangs).then_some(work),
         false,
         Box::new(move |_| plan.start(driver)),
     );
+    driver.note_copy(stream, ends, &op);
     if to_pageable {
         driver.engine.wait_done(&op);
     }

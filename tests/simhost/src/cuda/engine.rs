@@ -240,6 +240,11 @@ impl Engine {
         self.host_ns.fetch_add(CALL_NS, Ordering::SeqCst) + CALL_NS
     }
 
+    /// Modelled host time, as of the last call.
+    pub(crate) fn host_now(&self) -> u64 {
+        self.host_ns.load(Ordering::SeqCst)
+    }
+
     fn host_saw(&self, ns: u64) {
         let now = self
             .host_ns

@@ -1,0 +1,271 @@
+//! Flags and variables of a launch that the engine does not take: misspelt ones do nothing or stop the start, and of the
+//! others nothing is known. Without a list of names (`profiles/names`) none is called right.
+
+use super::read::{Invocation, plain};
+use crate::{
+    model::{
+        finding::Severity,
+        launch::{LaunchCheck, LaunchProblem},
+    },
+    profile::{Clause, EngineProfile, Names, Profiles, SwitchKind, nearest},
+};
+use std::collections::BTreeSet;
+
+/// Names that belong to every engine: CUDA's own, and NCCL's.
+const BESIDE: [&str; 2] = ["cuda", "nccl"];
+
+/// Says which names of the launch are not known.
+pub(super) fn names(
+    engine: &EngineProfile,
+    profiles: &Profiles,
+    invocation: &Invocation,
+    answer: &mut LaunchCheck,
+) {
+    let own = own_list(engine, profiles);
+    let stated = Stated::of(engine);
+    flags(engine, own, &stated, invocation, answer);
+    variables(engine, own, &stated, profiles, invocation, answer);
+}
+
+/// The list of this engine, or of the one whose profile it continues.
+fn own_list<'a>(engine: &EngineProfile, profiles: &'a Profiles) -> Option<&'a Names> {
+    let of = |id: &str| profiles.names.iter().find(|n| n.of == id);
+    let mut id = engine.id.as_str();
+    // A profile cannot continue itself: the loader refuses it.
+    loop {
+        if let Some(found) = of(id) {
+            return Some(found);
+        }
+        id = profiles
+            .engines
+            .iter()
+            .find(|e| e.id == id)?
+            .inherits
+            .as_deref()?;
+    }
+}
+
+/// What the profile itself speaks of.
+struct Stated {
+    flags: BTreeSet<String>,
+    variables: BTreeSet<String>,
+}
+
+impl Stated {
+    fn of(engine: &EngineProfile) -> Stated {
+        let mut flags: BTreeSet<String> = BTreeSet::new();
+        let mut variables: BTreeSet<String> = BTreeSet::new();
+        if let Some(l) = &engine.launch {
+            let lists = [
+                &l.tp,
+                &l.data_parallel,
+                &l.expert_parallel,
+                &l.model,
+                &l.batch,
+                &l.running,
+                &l.drafts,
+                &l.method,
+                &l.dtype,
+                &l.eager,
+                &l.devices,
+                &l.hosts,
+                &l.files,
+            ];
+            flags.extend(lists.into_iter().flatten().map(|f| plain(f)));
+            flags.extend(
+                l.times
+                    .iter()
+                    .flat_map(|t| t.flags.iter().chain(&t.unless))
+                    .map(|f| plain(f)),
+            );
+            flags.extend(l.one_gpu.iter().map(|n| plain(&n.name)));
+        }
+        let switches = engine
+            .peer_off
+            .iter()
+            .chain(
+                engine
+                    .backends
+                    .iter()
+                    .flat_map(|b| b.turn_on.iter().chain(&b.turn_off)),
+            )
+            .chain(engine.traps.iter().flat_map(|t| &t.set));
+        for switch in switches {
+            match switch.kind {
+                SwitchKind::Flag | SwitchKind::Omit => {
+                    flags.insert(plain(&switch.name));
+                }
+                SwitchKind::Environment | SwitchKind::Unset => {
+                    variables.insert(switch.name.clone());
+                }
+                SwitchKind::Configuration => {}
+            }
+        }
+        for clause in engine.traps.iter().flat_map(|t| &t.when) {
+            match clause {
+                Clause::Flag(names) | Clause::NoFlag(names) => {
+                    flags.extend(names.iter().map(|n| plain(n)));
+                }
+                Clause::FlagIs(named) | Clause::FlagIsNot(named) => {
+                    flags.insert(plain(&named.name));
+                }
+                Clause::Variable(name) | Clause::NoVariable(name) => {
+                    variables.insert(name.clone());
+                }
+                Clause::VariableIs(named)
+                | Clause::VariableIsNot(named)
+                | Clause::VariableContains(named) => {
+                    variables.insert(named.name.clone());
+                }
+                _ => {}
+            }
+        }
+        // Sizes are judged in code.
+        for name in [
+            "--speculative-num-steps",
+            "--speculative-eagle-topk",
+            "--cudagraph-capture-sizes",
+        ] {
+            flags.insert(name.to_string());
+        }
+        variables.insert("SGLANG_PCIE_IPC_MAX_NUMEL".to_string());
+        Stated { flags, variables }
+    }
+}
+
+fn unknown(
+    id: &str,
+    name: &str,
+    near: &str,
+    engine: &EngineProfile,
+    read_in: &str,
+) -> LaunchProblem {
+    LaunchProblem {
+        id: id.to_string(),
+        severity: Severity::Warning,
+        wrong: format!(
+            "{name} is not known of {} ({read_in}), and is spelt like {near}: a flag that is not known stops the start, a variable does nothing",
+            engine.name
+        ),
+        change: "spell it right, or see that the installed version takes it".to_string(),
+        settings: vec![near.to_string()],
+        source: format!("names of {read_in}"),
+    }
+}
+
+fn flags(
+    engine: &EngineProfile,
+    own: Option<&Names>,
+    stated: &Stated,
+    invocation: &Invocation,
+    answer: &mut LaunchCheck,
+) {
+    let read_in = own.map_or("its profile", |n| n.read_in.as_str());
+    let listed: BTreeSet<&str> = own
+        .iter()
+        .flat_map(|n| &n.flags)
+        .map(String::as_str)
+        .chain(stated.flags.iter().map(String::as_str))
+        .collect();
+    let mut none_known: Vec<&str> = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for flag in &invocation.flags {
+        // Keys of a JSON value belong to their flag; -cc.mode and -O3 are forms of one.
+        let head = flag.name.split('.').next().unwrap_or_default();
+        let positive = format!("--{}", head.strip_prefix("--no-").unwrap_or_default());
+        let level = head
+            .strip_prefix("-O")
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+        let known = listed.contains(head)
+            || listed.contains(positive.as_str())
+            || (level && listed.contains("-O"));
+        if known || head.contains('$') || head.contains('`') || !seen.insert(head) {
+            continue;
+        }
+        if own.is_some_and(|n| n.prefixes) && head.starts_with("--") {
+            let mut longer = listed.iter().filter(|l| l.starts_with(head));
+            if let Some(first) = longer.next() {
+                let more = if longer.next().is_some() {
+                    " or another"
+                } else {
+                    ""
+                };
+                answer.not_judged.push(format!(
+                    "{head} is the beginning of {first}{more}: write it out"
+                ));
+                continue;
+            }
+        }
+        match nearest(head, listed.iter().copied()) {
+            Some(near) => {
+                answer
+                    .problems
+                    .push(unknown("flag-not-known", head, near, engine, read_in))
+            }
+            None => none_known.push(head),
+        }
+    }
+    if !none_known.is_empty() {
+        answer.not_judged.push(format!(
+            "{}: no flag that is known of {} ({read_in}): what it does is not known",
+            none_known.join(", "),
+            engine.name
+        ));
+    }
+}
+
+fn variables(
+    engine: &EngineProfile,
+    own: Option<&Names>,
+    stated: &Stated,
+    profiles: &Profiles,
+    invocation: &Invocation,
+    answer: &mut LaunchCheck,
+) {
+    let beside: Vec<&Names> = profiles
+        .names
+        .iter()
+        .filter(|n| BESIDE.contains(&n.of.as_str()))
+        .collect();
+    let listed: BTreeSet<&str> = own
+        .into_iter()
+        .chain(beside)
+        .flat_map(|n| &n.variables)
+        .chain(&stated.variables)
+        .map(String::as_str)
+        .collect();
+    let belongs: Vec<&str> = profiles
+        .engines
+        .iter()
+        .filter(|e| e.id == engine.id || e.id == "nccl")
+        .filter_map(|e| e.launch.as_ref())
+        .flat_map(|l| &l.variables)
+        .map(String::as_str)
+        .chain(["CUDA_"])
+        .collect();
+    let read_in = own.map_or("its profile", |n| n.read_in.as_str());
+    let mut none_known: Vec<&str> = Vec::new();
+    for name in invocation.variables.keys().chain(&invocation.not_exported) {
+        // The debugger's and the profiler's own words are nobody's business here.
+        if listed.contains(name.as_str()) {
+            continue;
+        }
+        let of_engine = belongs.iter().any(|prefix| name.starts_with(prefix));
+        match nearest(name, listed.iter().copied()).filter(|_| name.len() >= 8) {
+            Some(near) => {
+                answer
+                    .problems
+                    .push(unknown("variable-not-known", name, near, engine, read_in))
+            }
+            None if of_engine && own.is_some() => none_known.push(name),
+            None => {}
+        }
+    }
+    if !none_known.is_empty() {
+        answer.not_judged.push(format!(
+            "{}: no variable that is known of {} ({read_in}): what it does is not known",
+            none_known.join(", "),
+            engine.name
+        ));
+    }
+}
