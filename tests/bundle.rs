@@ -59,28 +59,80 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// A small report of a simulated host of two GPUs. Needs the launcher beside the binary (`cargo build --workspace`).
+/// A report as a command writes it on a simulated host of two GPUs. Needs the launcher beside the binary
+/// (`cargo build --workspace`).
+fn simulated(arguments: &[&str]) -> Value {
+    let peerproof = Path::new(env!("CARGO_BIN_EXE_peerproof"));
+    let output = Command::new(peerproof.with_file_name("simhost"))
+        .args(["run", "opaque-vm-mirrored", "--"])
+        .arg(peerproof)
+        .args(arguments)
+        .arg("--json")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", said(&output)))
+}
+
+/// A small report of tests.
 fn sample() -> Value {
     static SAMPLE: OnceLock<Value> = OnceLock::new();
     let run = || {
-        let peerproof = Path::new(env!("CARGO_BIN_EXE_peerproof"));
-        let output = Command::new(peerproof.with_file_name("simhost"))
-            .args(["run", "opaque-vm-mirrored", "--"])
-            .arg(peerproof)
-            .args([
-                "qualify",
-                "--quick",
-                "--mechanism",
-                "bounce,ce-push",
-                "--no-file",
-                "--json",
-            ])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        serde_json::from_slice(&output.stdout).unwrap()
+        simulated(&[
+            "qualify",
+            "--quick",
+            "--mechanism",
+            "bounce,ce-push",
+            "--no-file",
+        ])
     };
     SAMPLE.get_or_init(run).clone()
+}
+
+/// A report that holds everything that any command writes into one: tests, all-reduces with NCCL's, timed copies, and another
+/// tool's numbers.
+fn full() -> Value {
+    let mut report = sample();
+    let reduce = simulated(&[
+        "reduce",
+        "--bytes",
+        "512",
+        "--algorithm",
+        "one-shot-push",
+        "--calls",
+        "2",
+        "--samples",
+        "3",
+        "--no-nccl",
+    ]);
+    let measure = simulated(&["measure", "--only", "latency"]);
+    report["reductions"] = reduce["reductions"].clone();
+    report["traffic"] = measure["traffic"].clone();
+    let mut nccl = report["reductions"][0].clone();
+    nccl["algorithm"] = "nccl".into();
+    nccl["transport"] = "NET/Socket/0".into();
+    nccl["notes"] = serde_json::json!(["set aside: NCCL_CONF_FILE", "b", "c"]);
+    report["reductions"].as_array_mut().unwrap().push(nccl);
+    report["traffic"][0]["caveats"] = serde_json::json!([
+        {"doubt": "link_changed", "gpu": 0, "before": "32 GT/s x16", "after": "32 GT/s x8"},
+    ]);
+    report["comparison"] = serde_json::json!({
+        "tool": "nvbandwidth v0.8",
+        "their_method": "theirs",
+        "our_method": "ours",
+        "cells": [{
+            "testcase": "device_to_device_memcpy_write_ce", "subject": "0->1",
+            "theirs": 1.0, "ours": 1.0, "unit": "gb_per_s", "percent": 0.0,
+        }],
+        "left_out": ["a", "b", "c"],
+    });
+    report["snapshot"]["application_log"] =
+        serde_json::json!([{"source": "nccl.log:1", "text": "NCCL INFO"}]);
+    report["snapshot"]["environment"] = serde_json::json!([["NCCL_DEBUG_FILE", "x"]]);
+    let whole: Report = serde_json::from_value(report.clone()).unwrap();
+    assert!(whole.comparison.is_some() && whole.reductions.len() > 1 && !whole.traffic.is_empty());
+    report
 }
 
 /// Pointers of all texts; those of list members with the same shape are one, the first of them.
@@ -112,8 +164,9 @@ fn texts(value: &Value, at: &str, shape: &str, out: &mut Vec<(String, String)>) 
 }
 
 /// Texts that decide what the report says: ids, results and words that are looked up.
-const MEANING: [&str; 6] = [
+const MEANING: [&str; 7] = [
     "mechanism",
+    "algorithm",
     "cause",
     "id",
     "domain_type",
@@ -178,10 +231,27 @@ fn manifest(members: &[Member]) -> Manifest {
 #[test]
 fn nothing_planted_in_a_report_is_in_its_bundle() {
     let folder = tempfile::tempdir().unwrap();
-    let mut report = sample();
+    let mut report = full();
     report["snapshot"]["host"]["name"] = serde_json::json!({"known": "secrethost-17.corp.example"});
     let planted = plant(&mut report);
-    assert!(planted > 60, "only {planted} texts");
+    assert!(planted > 90, "only {planted} texts");
+    for place in [
+        "/reductions/1/transport",
+        "/reductions/1/notes/0",
+        "/traffic/0/caveats/0/before",
+        "/comparison/cells/0/testcase",
+        "/comparison/left_out/0",
+        "/snapshot/application_log/0/text",
+        "/worker_environment/0",
+        "/arguments/0",
+        "/recommendations/0/flags/0/because",
+    ] {
+        let text = report.pointer(place).and_then(Value::as_str);
+        assert!(
+            text.is_some_and(|text| text.contains("secrethost")),
+            "{place}: {text:?}"
+        );
+    }
     let path = folder.path().join("secrethost-17.json");
     fs::write(&path, report.to_string()).unwrap();
     json::read(&report.to_string()).unwrap();
@@ -315,11 +385,25 @@ fn nothing_planted_in_files_of_the_host_is_in_its_bundle() {
             member.name
         );
     }
-    let log = members
-        .iter()
-        .find(|m| m.name == "raw/kernel-log.txt")
-        .unwrap();
-    assert!(String::from_utf8_lossy(&log.bytes).contains("NVRM: Xid (PCI:0000:17:00): 31"));
+    let text = |name: &str| {
+        let found = members.iter().find(|m| m.name == name).unwrap();
+        String::from_utf8_lossy(&found.bytes).into_owned()
+    };
+    assert!(text("raw/kernel-log.txt").contains("NVRM: Xid (PCI:0000:17:00): 31"));
+    // One value, one placeholder: lines of two files can still be joined.
+    let head: Value = serde_json::from_str(text("host.jsonl").lines().next().unwrap()).unwrap();
+    let host = head["snapshot"]["host"]["name"]["known"].as_str().unwrap();
+    assert!(host.starts_with("scrubbed-host-"), "{host}");
+    for name in [
+        "raw/proc/cmdline.txt",
+        "raw/kernel-log.txt",
+        "raw/hwloc.xml.txt",
+    ] {
+        assert!(
+            text(name).contains(&format!("seen on {host} today")),
+            "{name}"
+        );
+    }
     let manifest = manifest(&members);
     let missing = |what: &str| manifest.left_out.iter().any(|l| l.what.contains(what));
     assert!(missing("/proc/self/limits") && missing("other records of the kernel log"));

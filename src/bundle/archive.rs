@@ -288,6 +288,13 @@ mod tests {
         assert!(refusal(&forged(&twice)).contains("'a' twice"));
         let huge: [(&[u8], _, _, &[u8]); 1] = [(b"big", plain, 1 << 40, b"x")];
         assert!(refusal(&forged(&huge)).contains("'big' of 1048576 MiB"));
+        // Sizes past what eleven octal digits hold are written in binary; the largest would overflow a sum of sizes.
+        for size in [u64::MAX, u64::MAX - 511, 1 << 63] {
+            let absurd: [(&[u8], _, _, &[u8]); 2] =
+                [(b"big", plain, size, b"x"), (b"next", plain, 0, b"")];
+            let error = refusal(&forged(&absurd));
+            assert!(!error.is_empty() && error.len() < 200, "{error}");
+        }
         let names: Vec<String> = (0..=MOST_MEMBERS).map(|n| format!("m{n}")).collect();
         let many: Vec<(&[u8], _, _, &[u8])> = names
             .iter()

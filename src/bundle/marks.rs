@@ -3,7 +3,7 @@
 
 use super::scrub::Kind;
 use crate::model::report::SCRUBBED;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// A place that is to be replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -195,6 +195,16 @@ fn differ(a: &Summary, b: &Summary) -> bool {
     apart > a.quartiles_apart + b.quartiles_apart && apart > LEAST_SHARE * larger
 }
 
+/// What is compared, and of what. Pairs are set against each other at one size; an all-reduce has one subject and many sizes.
+fn words(key: &Key) -> (String, String) {
+    let of = key.of.to_string();
+    match (&key.of, key.bytes) {
+        (_, 0) => (key.what.clone(), of),
+        (Of::Ranks(_), bytes) => (key.what.clone(), format!("{}, {of}", amount(bytes))),
+        (_, bytes) => (format!("{}, {}", key.what, amount(bytes)), of),
+    }
+}
+
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
     let one = gather(a, Letter::A, matched).0;
     let other = gather(b, Letter::B, matched).0;
@@ -202,26 +212,20 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
     let mut numbers = Numbers::default();
     let mut left = Tally::default();
     for key in keys {
-        let what = match key.bytes {
-            0 => key.what.clone(),
-            bytes => format!("{}, {}", key.what, amount(bytes)),
-        };
+        let (what, of) = words(key);
         let (mine, theirs) = (one.get(key), other.get(key));
         let (Some(mine), Some(theirs)) = (mine, theirs) else {
             let side = if mine.is_none() { "B" } else { "A" };
-            let what =
-                format!("rates and times that only {side} has; none is taken of what is wrong");
-            left.leave(what, true);
+            let why = format!("only {side} has them; none is taken of what is wrong");
+            left.leave("rates and times", why, true);
             continue;
         };
         let (Some(x), Some(y)) = (summary(&mine.samples), summary(&theirs.samples)) else {
             continue;
         };
         if x.samples < FEWEST_SAMPLES || y.samples < FEWEST_SAMPLES {
-            left.leave(
-                "rates and times: fewer than 3 samples on a side".to_string(),
-                false,
-            );
+            let why = "fewer than 3 samples on a side".to_string();
+            left.leave("rates and times", why, false);
             continue;
         }
         let unit = mine.unit;
@@ -254,7 +258,7 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
                 words.map(move |doubt| format!("{letter}: {doubt}"))
             });
         group.differing.push(NumberPair {
-            of: key.of.to_string(),
+            of,
             a: x,
             b: y,
             ratio: y.median / x.median,

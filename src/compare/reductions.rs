@@ -185,10 +185,8 @@ fn fastest(one: &Rows<'_>, other: &Rows<'_>, tally: &mut Tally) {
             } else if both(x) && both(y) {
                 tally.texts(&what, &size, x, y);
             } else {
-                tally.leave(
-                    format!("{what}: one side did not time the fastest of the other"),
-                    true,
-                );
+                let why = "one side did not time the fastest of the other".to_string();
+                tally.leave(&what, why, true);
             }
         }
         if let Some((a, b)) = one.baseline(ranks, way).zip(other.baseline(ranks, way)) {

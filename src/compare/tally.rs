@@ -91,15 +91,17 @@ impl Tally {
 
     /// A value that `side` lacks and the other has.
     pub(super) fn one_sided(&mut self, what: &str, side: &str, why: &str) {
-        self.leave(format!("{what}: not known of {side} ({why})"), true);
+        self.leave(what, format!("not known of {side} ({why})"), true);
     }
 
     /// Something that was not compared.
-    pub(super) fn leave(&mut self, what: String, one_sided: bool) {
-        match self.not_compared.iter_mut().find(|n| n.what == what) {
+    pub(super) fn leave(&mut self, what: &str, why: String, one_sided: bool) {
+        let known = self.not_compared.iter_mut();
+        match known.into_iter().find(|n| n.what == what && n.why == why) {
             Some(known) => known.count += 1,
             None => self.not_compared.push(NotCompared {
-                what,
+                what: what.to_string(),
+                why,
                 count: 1,
                 one_sided,
             }),

@@ -63,7 +63,7 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
         tally.ran(&key.0, &key.1.1, sides);
         let band = |seen: Option<&Seen<'_>>| seen.and_then(|seen| seen.band);
         if let Some((a, b)) = band(mine).zip(band(theirs)) {
-            let what = format!("{} against the link", key.0);
+            let what = format!("{}, against its link", key.0);
             tally.texts(&what, &key.1.1, a, b);
         }
     }

@@ -172,7 +172,7 @@ pub struct NumberDifference {
 /// One number on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NumberPair {
-    /// GPU, pair or group, in A's numbers.
+    /// GPU, pair, group or flows, in A's numbers; of an all-reduce with its size in front.
     pub of: String,
     /// A's samples in short.
     pub a: Summary,
@@ -210,8 +210,10 @@ pub struct Counts {
 /// What was left uncompared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotCompared {
-    /// What and why, in a sentence.
+    /// What: "ACS control", "ce-push at rung 2".
     pub what: String,
+    /// Why: "not known of B (not run)".
+    pub why: String,
     /// How many.
     pub count: u32,
     /// One side knows it and the other does not.

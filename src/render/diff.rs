@@ -19,8 +19,9 @@ use std::{
 
 /// Subjects named in a line before the rest is counted.
 const NAMED: usize = 10;
-/// Numbers shown of a kind; all of them are in the JSON.
-const NUMBERS: usize = 3;
+/// So many numbers of a kind are shown all, of more the first few; all of them are in the JSON.
+const ALL_NUMBERS: usize = 6;
+const SOME_NUMBERS: usize = 3;
 
 /// Writes a comparison for a terminal.
 ///
@@ -54,7 +55,7 @@ pub fn write(comparison: &Comparison, options: &Options, out: &mut dyn Write) ->
             continue;
         }
         page.heading(&format!("{title} (A => B)"))?;
-        for difference in list {
+        for difference in &together(list) {
             page.hanging(2, Tone::Plain, &difference_words(difference))?;
         }
     }
@@ -62,7 +63,7 @@ pub fn write(comparison: &Comparison, options: &Options, out: &mut dyn Write) ->
         page.heading("Numbers (A => B)")?;
         for group in &comparison.numbers {
             page.hanging(2, Tone::Plain, &number_words(group))?;
-            for pair in group.differing.iter().take(NUMBERS) {
+            for pair in group.differing.iter().take(shown(group)) {
                 page.hanging(6, Tone::Plain, &pair_words(group, pair))?;
             }
         }
@@ -74,8 +75,8 @@ pub fn write(comparison: &Comparison, options: &Options, out: &mut dyn Write) ->
     }
     if !comparison.not_compared.is_empty() {
         page.heading("Not compared")?;
-        for left in &comparison.not_compared {
-            page.hanging(2, Tone::Plain, &left_words(left))?;
+        for left in not_compared_words(&comparison.not_compared) {
+            page.hanging(2, Tone::Plain, &left)?;
         }
     }
     page.blank()?;
@@ -112,7 +113,7 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
             out,
             "\n### {title}\n\n| what | of | A | B |\n|---|---|---|---|"
         )?;
-        for difference in list {
+        for difference in &together(list) {
             let value = |value: &Option<String>| plain(value.as_deref().unwrap_or("none"));
             writeln!(
                 out,
@@ -130,7 +131,7 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
             "\n### Numbers\n\n| what | of | A | B | B/A |\n|---|---|---|---|---|"
         )?;
         for group in &comparison.numbers {
-            for pair in group.differing.iter().take(NUMBERS) {
+            for pair in group.differing.iter().take(shown(group)) {
                 writeln!(
                     out,
                     "| {} | {} | {} {unit} | {} {unit} | {:.2}{} |",
@@ -146,7 +147,7 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
                     unit = group.unit.name()
                 )?;
             }
-            let rest = group.differing.len().saturating_sub(NUMBERS);
+            let rest = group.differing.len() - shown(group);
             if rest > 0 {
                 writeln!(
                     out,
@@ -160,8 +161,8 @@ pub fn markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> 
     }
     if !comparison.not_compared.is_empty() {
         writeln!(out, "\n### Not compared\n")?;
-        for left in &comparison.not_compared {
-            writeln!(out, "- {}", plain(&left_words(left)))?;
+        for left in not_compared_words(&comparison.not_compared) {
+            writeln!(out, "- {}", plain(&left))?;
         }
     }
     Ok(())
@@ -275,7 +276,12 @@ fn subjects(of: &[String]) -> String {
     if of.len() > NAMED {
         words.push(format!("and {} more", of.len() - NAMED));
     }
-    words.join(" ")
+    let apart = if words.iter().any(|w| w.contains(' ')) {
+        ", "
+    } else {
+        " "
+    };
+    words.join(apart)
 }
 
 fn pair_of(name: &str) -> Option<OrderedPair> {
@@ -349,10 +355,10 @@ fn number_words(group: &NumberDifference) -> String {
         (0, _) => format!("{gained} in B"),
         (worse, better) => format!("{worse} {lost} in B, {better} {gained}"),
     };
-    let more = match (differing > NUMBERS, worse) {
-        (false, _) => ":".to_string(),
-        (true, 0) => format!("; the {NUMBERS} that gained most:"),
-        (true, _) => format!("; the {NUMBERS} that lost most:"),
+    let more = match (shown(group), worse) {
+        (all, _) if all == differing => ":".to_string(),
+        (some, 0) => format!("; the {some} that gained most:"),
+        (some, _) => format!("; the {some} that lost most:"),
     };
     format!(
         "{}: {differing} of {}, {direction}{more}",
@@ -360,13 +366,25 @@ fn number_words(group: &NumberDifference) -> String {
     )
 }
 
+/// How many numbers of a kind are shown.
+fn shown(group: &NumberDifference) -> usize {
+    match group.differing.len() {
+        few if few <= ALL_NUMBERS => few,
+        _ => SOME_NUMBERS,
+    }
+}
+
 fn pair_words(group: &NumberDifference, pair: &NumberPair) -> String {
+    let samples = match pair.a.samples == pair.b.samples {
+        true => count(pair.a.samples as usize, "sample"),
+        false => format!("{} and {} samples", pair.a.samples, pair.b.samples),
+    };
     let doubts = match pair.doubts.is_empty() {
         true => String::new(),
         false => format!("; beware, {}", pair.doubts.join(", ")),
     };
     format!(
-        "{}: {} => {} {} (x{:.2}; quartiles {} and {} apart, {} and {} samples{doubts})",
+        "{}: {} => {} {} (x{:.2}; quartiles {}, {} apart; {samples}{doubts})",
         pair.of,
         digits(pair.a.median),
         digits(pair.b.median),
@@ -374,8 +392,6 @@ fn pair_words(group: &NumberDifference, pair: &NumberPair) -> String {
         pair.ratio,
         digits(pair.a.quartiles_apart),
         digits(pair.b.quartiles_apart),
-        pair.a.samples,
-        pair.b.samples
     )
 }
 
@@ -388,11 +404,65 @@ fn digits(number: f64) -> String {
     }
 }
 
-fn left_words(left: &NotCompared) -> String {
-    match left.count {
-        1 => left.what.clone(),
-        count => format!("{} (x{count})", left.what),
+/// What was left uncompared, by its reason: "not known of B (not run), 112 times: resident, ipc-resident at rung 5".
+fn not_compared_words(list: &[NotCompared]) -> Vec<String> {
+    let mut reasons: Vec<(&str, u32, Vec<&str>)> = Vec::new();
+    for left in list {
+        match reasons.iter_mut().find(|(why, ..)| *why == left.why) {
+            Some((_, count, whats)) => {
+                *count += left.count;
+                whats.push(&left.what);
+            }
+            None => reasons.push((&left.why, left.count, vec![&left.what])),
+        }
     }
+    let words = reasons.into_iter().map(|(why, count, whats)| {
+        let times = match count {
+            1 => String::new(),
+            many => format!(", {many} times"),
+        };
+        format!("{why}{times}: {}", joined(&whats))
+    });
+    words.collect()
+}
+
+/// Differences that follow each other and are the same but for the mechanism are one.
+fn together(list: &[Difference]) -> Vec<Difference> {
+    let mut all: Vec<(Difference, Vec<&str>)> = Vec::new();
+    for one in list {
+        match all.last_mut() {
+            Some((known, whats))
+                if !one.of.is_empty()
+                    && (&known.of, &known.a, &known.b) == (&one.of, &one.a, &one.b) =>
+            {
+                whats.push(&one.what);
+            }
+            _ => all.push((one.clone(), vec![&one.what])),
+        }
+    }
+    let merged = all.into_iter().map(|(mut one, whats)| {
+        one.what = joined(&whats);
+        one
+    });
+    merged.collect()
+}
+
+/// "ce-pull, ce-push at rung 2; sm-load at rung 3": the rung is said once.
+fn joined(whats: &[&str]) -> String {
+    const RUNG: &str = " at rung ";
+    let mut parts: Vec<(Vec<&str>, &str)> = Vec::new();
+    for what in whats {
+        let (name, rung) = what.split_once(RUNG).unwrap_or((what, ""));
+        match parts.last_mut() {
+            Some((names, known)) if *known == rung && !rung.is_empty() => names.push(name),
+            _ => parts.push((vec![name], rung)),
+        }
+    }
+    let words = parts.iter().map(|(names, rung)| match rung.is_empty() {
+        true => names.join(", "),
+        false => format!("{}{RUNG}{rung}", names.join(", ")),
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 fn end_words(comparison: &Comparison) -> String {

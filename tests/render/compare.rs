@@ -252,7 +252,7 @@ fn numbers_within_their_spread_are_the_same() {
     );
     assert!(
         comparison.not_compared[0]
-            .what
+            .why
             .contains("fewer than 3 samples")
     );
 }
@@ -295,6 +295,8 @@ fn two_reduce_reports() {
             row.time = None;
         }
     }
+    after.verdict.grading = Grading::Fail;
+    after.verdict.headline = "one-shot-push over 8 ranks, 4194304 bytes: stale".to_string();
     let comparison = compare(&before, &after, ("before.json", "after.json"));
     let verdict = |what: &str| {
         let found = comparison
@@ -331,7 +333,14 @@ fn two_reduce_reports() {
         .iter()
         .filter(|n| n.what.contains("two-shot"))
         .collect();
-    assert_eq!(two_shot.len(), 4, "one for each size");
+    assert_eq!(two_shot.len(), 1, "all sizes are one");
+    assert_eq!(two_shot[0].differing.len(), 4);
+    assert!(
+        two_shot[0]
+            .differing
+            .iter()
+            .any(|n| n.of == "8 KiB, GPUs 0-7")
+    );
     assert_eq!(two_shot[0].unit, Unit::Us);
     assert!(
         !comparison
@@ -360,13 +369,13 @@ fn who_is_fastest_is_told_only_of_those_that_both_timed() {
     let left: Vec<&str> = comparison
         .not_compared
         .iter()
-        .map(|n| n.what.as_str())
+        .map(|n| n.why.as_str())
         .collect();
     assert!(
         left.iter().any(|l| l.contains("did not time the fastest")),
         "{left:?}"
     );
-    assert!(comparison.warnings[0].contains("only A ran all-reduce one-shot-push"));
+    assert!(comparison.warnings[0].contains("only A was to run all-reduce one-shot-push"));
 }
 
 fn copies(shape: Shape, flows: &[(Place, Place)], rate: f64) -> Traffic {
@@ -473,7 +482,7 @@ fn two_measure_reports() {
     let band = comparison
         .verdicts
         .iter()
-        .find(|d| d.what.ends_with("against the link"))
+        .find(|d| d.what.ends_with("against its link"))
         .unwrap();
     assert_eq!(band.of.len(), 14);
     assert_eq!(band.b.as_deref(), Some("far below the usual"));
