@@ -27,8 +27,8 @@ use std::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Host names, user names, IP and hardware addresses, serial numbers and UUIDs are replaced; PCI addresses, product\n\
-                  names and versions stay. manifest.json in the archive lists what was replaced (how often) and what is missing.\n\
+    after_help = "Host names, user names, IP and hardware addresses, serial numbers and UUIDs are replaced; PCI addresses, product \
+                  names and versions stay. manifest.json in the archive lists what was replaced (how often) and what is missing. \
                   Look through it before you send it: tar -xzf FILE -C FOLDER\n\n\
                   Examples:\n  \
                   peerproof bundle report.json                on the host of the report\n  \

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 nothing differs; 1 something differs; 3 nothing that could be compared differs, but one report\n\
+    after_help = "Exit codes: 0 nothing differs; 1 something differs; 3 nothing that could be compared differs, but one report \
                   knows what the other does not; 64 unreadable, or hardware against a simulation.\n\n\
                   Examples:\n  \
                   peerproof diff good-host.json bad-host.json         sister hosts\n  \

@@ -240,10 +240,7 @@ fn gpus(a: &Snapshot, b: &Snapshot, matched: &Matched, tally: &mut Tally) {
         let Some((one, other)) = one.zip(other) else {
             continue;
         };
-        let of = match found.a == found.b {
-            true => format!("GPU{}", found.a),
-            false => format!("GPU{} (GPU{} of B)", found.a, found.b),
-        };
+        let of = format!("GPU{}", found.a);
         // On two hosts all cards differ; on one, a card was replaced.
         if matched.relation == Relation::SameHost {
             tally.readings("card (UUID)", &of, &one.uuid, &other.uuid, number);

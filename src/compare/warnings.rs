@@ -121,9 +121,12 @@ pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
         .filter(|m| m.by == MatchedBy::Position)
         .count();
     if guessed > 0 {
-        warnings.push(format!(
-            "{guessed} GPUs were matched by position only: their PCI addresses differ or are not known"
-        ));
+        warnings.push(match guessed {
+            1 => "a GPU was matched by position only: its PCI addresses differ or are not known".to_string(),
+            many => format!(
+                "{many} GPUs were matched by position only: their PCI addresses differ or are not known"
+            ),
+        });
     }
     warnings
 }
