@@ -453,9 +453,12 @@ fn joined(whats: &[&str]) -> String {
     let mut parts: Vec<(Vec<&str>, &str)> = Vec::new();
     for what in whats {
         let (name, rung) = what.split_once(RUNG).unwrap_or((what, ""));
-        match parts.last_mut() {
-            Some((names, known)) if *known == rung && !rung.is_empty() => names.push(name),
-            _ => parts.push((vec![name], rung)),
+        let known = parts
+            .iter_mut()
+            .find(|(_, known)| *known == rung && !rung.is_empty());
+        match known {
+            Some((names, _)) => names.push(name),
+            None => parts.push((vec![name], rung)),
         }
     }
     let words = parts.iter().map(|(names, rung)| match rung.is_empty() {
