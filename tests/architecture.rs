@@ -17,6 +17,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("stats", 1, &["model"]),
     ("profile", 1, &["model"]),
     ("words", 1, &[]),
+    ("bundle", 1, &["model"]),
     ("child", 1, &["ffi"]),
     ("ffi", 1, &[]),
     ("gpu", 1, &["ffi", "model", "words"]),
@@ -26,6 +27,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         2,
         &["child", "ffi", "gpu", "model", "stats", "words"],
     ),
+    ("compare", 3, &["diagnose", "model", "stats"]),
     ("diagnose", 3, &["model", "profile", "stats"]),
     ("advise", 3, &["diagnose", "model", "profile", "stats"]),
     ("render", 3, &["model", "stats"]),
@@ -33,7 +35,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         "cli",
         4,
         &[
-            "advise", "collect", "diagnose", "ffi", "gpu", "model", "probe", "profile", "render",
+            "advise", "bundle", "collect", "compare", "diagnose", "ffi", "gpu", "model", "probe",
+            "profile", "render",
         ],
     ),
 ];
@@ -51,6 +54,11 @@ const SAME_FLOOR: &[(&str, &str, &str)] = &[
         "advise",
         "diagnose",
         "evidence is asked through one set of questions; the arrow of the straight line points this way",
+    ),
+    (
+        "compare",
+        "diagnose",
+        "who is the fastest at which size is derived by one set of rules",
     ),
 ];
 
@@ -79,10 +87,14 @@ const HOMES: &[(&str, &[&str])] = &[
     ("toml", &["profile/load.rs"]),
     ("colored", &["render/page.rs"]),
     ("clap", &["cli/"]),
+    ("tar", &["bundle/archive.rs"]),
+    ("flate2", &["bundle/archive.rs"]),
 ];
 
 /// Modules that answer the same for the same input, at any time and place: no files, clocks, environment, processes.
-const PURE: &[&str] = &["model", "stats", "words", "diagnose", "advise", "render"];
+const PURE: &[&str] = &[
+    "model", "stats", "words", "bundle", "compare", "diagnose", "advise", "render",
+];
 const IMPURE: &[&str] = &[
     "std::fs",
     "fs::",

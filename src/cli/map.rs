@@ -2,6 +2,7 @@
 
 use super::{Surroundings, console, exit::Stop, host};
 use crate::{
+    bundle::archive,
     collect::{import, live::Depth, topology},
     model::{pair::GpuIndex, snapshot::Snapshot},
     render,
@@ -14,7 +15,7 @@ use std::{io::Read, path::PathBuf};
                   peerproof map --from report.json     a host of which there is only a file\n  \
                   nvidia-smi topo -m | peerproof map --from - --group 0,1,4,5")]
 pub(super) struct Options {
-    /// Read a file instead of this host: a peerproof report, hwloc XML (1.x to 3.x), NCCL topology XML, or pasted
+    /// Read a file instead of this host: a peerproof report or bundle, hwloc XML (1.x to 3.x), NCCL topology XML, or pasted
     /// `nvidia-smi topo -m`; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
@@ -106,8 +107,17 @@ pub(super) fn journal_of(bytes: &[u8]) -> Option<render::json::Journal> {
     render::json::read_journal(text).ok()
 }
 
-/// A whole file, or standard input for `-`, with a bound.
+/// A whole file, or standard input for `-`, with a bound. Of a bundle: what in it tells most.
 pub(super) fn read_file(path: &PathBuf) -> Result<(String, Vec<u8>), Stop> {
+    let (name, bytes) = read_plain(path)?;
+    if bytes.starts_with(&archive::GZIP) {
+        return super::bundle::unpacked(&name, &bytes);
+    }
+    Ok((name, bytes))
+}
+
+/// The same, bundles as they are.
+pub(super) fn read_plain(path: &PathBuf) -> Result<(String, Vec<u8>), Stop> {
     let name = path.to_string_lossy().into_owned();
     let fail = |error: std::io::Error| Stop::usage(format!("failed to read {name}: {error}"));
     let mut bytes = Vec::new();

@@ -1,8 +1,6 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{
-    Surroundings, console, exit::Stop, file, gate::Gate, host, measure, reduce, render::Also,
-};
+use super::{Surroundings, console, exit::Stop, file, gate::Gate, host, render::Also};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -11,7 +9,7 @@ use crate::{
         case::{Record, Rung},
         ladder::Step,
         pair::GpuIndex,
-        report::{Coverage, Grading, Kind, Report, SCHEMA_VERSION, Spending, Verdict},
+        report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
     probe::{mechanism, plan, reduced, resident, supervisor},
@@ -471,13 +469,8 @@ fn ask_further(
     derive(report, left_out);
 }
 
-/// Recomputes all that follows from snapshot and records.
+/// Recomputes all that follows from snapshot and records of a ladder; `again` knows the other kinds of reports.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
-    match report.kind() {
-        Kind::Ladder => {}
-        Kind::Reductions => return reduce::derive(report),
-        Kind::Traffic => return measure::derive_saved(report),
-    }
     report.crossovers = diagnose::reductions::crossovers(&report.reductions);
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)

@@ -11,6 +11,7 @@ mod nvml_links;
 pub mod observe;
 pub mod pci_config;
 pub mod processors;
+pub mod raw;
 pub mod session;
 pub mod sysfs;
 pub mod system;

@@ -39,4 +39,12 @@ impl Unit {
             Unit::Ms => "ms",
         }
     }
+
+    /// How much better a value is that is `ratio` times another: a rate should be high, a time low. Below 1 it is worse.
+    pub fn gain(self, ratio: f64) -> f64 {
+        match self {
+            Unit::GbPerS => ratio,
+            Unit::Us | Unit::Ms => 1.0 / ratio,
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! colours. Snapshot and records are ground state and are saved; findings and recommendations are derived from them.
 
 pub mod case;
+pub mod comparison;
 pub mod crossover;
 pub mod finding;
 pub mod group;

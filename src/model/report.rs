@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Version of the saved document. A reader accepts its own and older ones.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// Start of every placeholder that stands for a scrubbed value in a bundle: "scrubbed-host-3f1c09ab27".
+pub const SCRUBBED: &str = "scrubbed-";
+
 /// One run, or what a file tells of one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {

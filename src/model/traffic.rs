@@ -262,6 +262,23 @@ pub enum Caveat {
     HostIncluded,
 }
 
+impl Caveat {
+    /// Its kind in words.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Caveat::ClockChanged { .. } => "clock changed",
+            Caveat::LinkChanged { .. } => "link changed",
+            Caveat::LinkUnread { .. } => "link not read under load",
+            Caveat::OtherProcesses { .. } => "other processes",
+            Caveat::FewSamples { .. } => "few samples",
+            Caveat::WideSpread { .. } => "wide spread",
+            Caveat::Outliers { .. } => "outliers",
+            Caveat::GateExpired { .. } => "gate opened by itself",
+            Caveat::HostIncluded => "time of the host included",
+        }
+    }
+}
+
 /// How a rate compares with what the links can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -274,6 +291,18 @@ pub enum Band {
     Fail,
     /// More than the link can carry: bytes that do not arrive are fast.
     Above,
+}
+
+impl Band {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Band::Usual => "as usual",
+            Band::Warn => "below the usual",
+            Band::Fail => "far below the usual",
+            Band::Above => "more than the link can carry",
+        }
+    }
 }
 
 /// What links of this count, generation and width should carry.

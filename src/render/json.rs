@@ -50,6 +50,9 @@ pub enum ReadError {
         /// What is wrong with it.
         error: serde_json::Error,
     },
+    /// A whole report, written on one line.
+    #[error("a whole report, no journal")]
+    WholeReport,
     /// The journal holds nothing.
     #[error("the journal is empty")]
     EmptyJournal,
@@ -125,6 +128,11 @@ struct VersionOnly {
     schema_version: Option<u64>,
 }
 
+#[derive(Deserialize)]
+struct VerdictOnly {
+    verdict: Option<serde::de::IgnoredAny>,
+}
+
 fn check_version(text: &str) -> Result<(), ReadError> {
     let version: VersionOnly = serde_json::from_str(text)?;
     match version.schema_version {
@@ -157,6 +165,11 @@ pub fn read_journal(text: &str) -> Result<Journal, ReadError> {
         .filter(|(_, l)| !l.trim().is_empty());
     let (_, first) = lines.next().ok_or(ReadError::EmptyJournal)?;
     check_version(first)?;
+    // A report on one line has all that the head of a journal has.
+    let whole: VerdictOnly = serde_json::from_str(first)?;
+    if whole.verdict.is_some() {
+        return Err(ReadError::WholeReport);
+    }
     let head: JournalHead = serde_json::from_str(first)?;
     let mut records = Vec::new();
     let mut torn = false;

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod check;
 pub mod diagnose;
+pub mod diff;
 pub mod drain;
 mod evidence;
 pub mod format;

@@ -15,7 +15,7 @@ use peerproof::{
     render::reduce,
 };
 
-fn row(algorithm: &str, gpus: &[u32], bytes: u64, us: Option<f64>) -> Reduction {
+pub(crate) fn row(algorithm: &str, gpus: &[u32], bytes: u64, us: Option<f64>) -> Reduction {
     Reduction {
         algorithm: algorithm.to_string(),
         gpus: gpus.to_vec(),

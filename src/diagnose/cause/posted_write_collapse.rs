@@ -52,16 +52,21 @@ struct Loaded<'a> {
 
 fn loaded<'a>(e: &Evidence<'a>) -> Vec<Loaded<'a>> {
     let under_load = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
+    let fastest_alone = |pair: OrderedPair, read: bool| {
+        let alone = e
+            .of_pair(pair)
+            .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched) && is_read(o) == read);
+        alone.filter_map(rate).max_by(f64::total_cmp)
+    };
+    // A pair is loaded in many shapes and was alone once.
+    let mut known: BTreeMap<(OrderedPair, bool), Option<f64>> = BTreeMap::new();
     under_load
         .filter_map(|r| {
             let (pair, read) = (r.case.subject.pair()?, is_read(r));
-            let alone = e
-                .of_pair(pair)
-                .filter(|o| {
-                    matches!(o.case.rung, Rung::Copied | Rung::Touched) && is_read(o) == read
-                })
-                .filter_map(rate)
-                .max_by(f64::total_cmp)?;
+            let alone = *known
+                .entry((pair, read))
+                .or_insert_with(|| fastest_alone(pair, read));
+            let alone = alone?;
             Some(Loaded {
                 pair,
                 mechanism: &r.case.mechanism,

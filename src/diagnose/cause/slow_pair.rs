@@ -11,6 +11,7 @@ use crate::{
         finding::{Confidence, Finding, Judgement, Severity},
         measurement::Unit,
         pair::{GpuIndex, OrderedPair},
+        topology::PathType,
     },
     stats::median,
 };
@@ -27,14 +28,21 @@ pub(crate) const CAUSE: Cause = Cause {
 const SHARE: f64 = 0.5;
 
 /// A rate of one pair, mechanism and size, in GB/s.
-struct Rate {
+struct Rate<'a> {
     pair: OrderedPair,
-    mechanism: String,
+    mechanism: &'a str,
     bytes: u64,
     rung: Rung,
     median: f64,
     best: f64,
+    /// One of the two GPUs has a link with fewer lanes than it could have.
+    narrow: bool,
+    /// What joins the two, where it is known: PCIe path and NVLinks.
+    path: Option<(PathType, u32)>,
 }
+
+/// Rates of one mechanism and size.
+type Like<'a> = BTreeMap<(&'a str, u64), Vec<&'a Rate<'a>>>;
 
 fn judge(e: &Evidence) -> Vec<Finding> {
     let rates = rates(e);
@@ -46,11 +54,16 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     }
     let mut slow: BTreeMap<OrderedPair, Vec<String>> = BTreeMap::new();
     let mut mechanisms: BTreeSet<&str> = BTreeSet::new();
-    for rate in rates.iter().filter(|r| !narrow(e, r.pair)) {
-        if let Some(line) = beside_its_like(e, rate, &rates).or_else(|| beside_staged(rate, &rates))
-        {
+    let mut like: Like = BTreeMap::new();
+    for rate in &rates {
+        like.entry((rate.mechanism, rate.bytes))
+            .or_default()
+            .push(rate);
+    }
+    for rate in rates.iter().filter(|r| !r.narrow) {
+        if let Some(line) = beside_its_like(rate, &like).or_else(|| beside_staged(rate, &like)) {
             slow.entry(rate.pair).or_default().push(line);
-            mechanisms.insert(&rate.mechanism);
+            mechanisms.insert(rate.mechanism);
         }
     }
     let Some(first) = slow.keys().next() else {
@@ -80,7 +93,11 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     vec![finding]
 }
 
-fn rates(e: &Evidence) -> Vec<Rate> {
+fn rates<'a>(e: &Evidence<'a>) -> Vec<Rate<'a>> {
+    let path = |p: OrderedPair| {
+        let path = e.snapshot.topology.pairs.get(p)?;
+        Some((path.pcie?, path.nvlinks))
+    };
     e.records
         .iter()
         .filter(|r| r.alone && r.case.load.is_none() && r.outcome.is_intact())
@@ -89,11 +106,13 @@ fn rates(e: &Evidence) -> Vec<Rate> {
             let rate = r.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
             Some(Rate {
                 pair,
-                mechanism: r.case.mechanism.clone(),
+                mechanism: &r.case.mechanism,
                 bytes: r.case.bytes,
                 rung: r.case.rung,
                 median: median(&rate.samples)?,
                 best: rate.samples.iter().copied().fold(0.0, f64::max),
+                narrow: narrow(e, pair),
+                path: path(pair),
             })
         })
         .collect()
@@ -110,16 +129,12 @@ fn narrow(e: &Evidence, pair: OrderedPair) -> bool {
 }
 
 /// Against other pairs of the same path; with two GPUs that is the other direction.
-fn beside_its_like(e: &Evidence, rate: &Rate, rates: &[Rate]) -> Option<String> {
-    let path = |p: OrderedPair| {
-        let path = e.snapshot.topology.pairs.get(p)?;
-        Some((path.pcie?, path.nvlinks))
-    };
-    let own = path(rate.pair)?;
-    let others: Vec<f64> = rates
+fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
+    let own = rate.path?;
+    let others: Vec<f64> = like
+        .get(&(rate.mechanism, rate.bytes))?
         .iter()
-        .filter(|r| r.pair != rate.pair && r.mechanism == rate.mechanism && r.bytes == rate.bytes)
-        .filter(|r| path(r.pair) == Some(own) && !narrow(e, r.pair))
+        .filter(|r| r.pair != rate.pair && r.path == Some(own) && !r.narrow)
         .map(|r| r.median)
         .collect();
     let like = median(&others)?;
@@ -139,13 +154,14 @@ fn beside_its_like(e: &Evidence, rate: &Rate, rates: &[Rate]) -> Option<String> 
 }
 
 /// A direct copy against the driver's own copy of the same bytes through the host.
-fn beside_staged(rate: &Rate, rates: &[Rate]) -> Option<String> {
+fn beside_staged(rate: &Rate, like: &Like) -> Option<String> {
     if rate.rung != Rung::Copied {
         return None;
     }
-    let staged = rates
+    let staged = like
+        .get(&("staged", rate.bytes))?
         .iter()
-        .find(|r| r.pair == rate.pair && r.mechanism == "staged" && r.bytes == rate.bytes)?;
+        .find(|r| r.pair == rate.pair)?;
     (rate.best < staged.median).then(|| {
         format!(
             "{} {}: {:.2} GB/s, staged through the host {:.2} GB/s ({} bytes, alone)",

@@ -48,7 +48,7 @@ impl View<'_> {
             }
         }
         for (text, n) in kinds {
-            told.line(Tone::Plain, &format!("{}: {text}", count(n, "case")));
+            told.line(Tone::Plain, format!("{}: {text}", count(n, "case")));
         }
         let off: Vec<&(&Traffic, &Expectation)> = judged
             .iter()
@@ -68,7 +68,7 @@ impl View<'_> {
             told.line(tone(Some(e)), &text);
         }
         if off.len() > LISTED {
-            told.line(Tone::Faint, &format!("and {} more", off.len() - LISTED));
+            told.line(Tone::Faint, format!("and {} more", off.len() - LISTED));
         }
     }
 
@@ -115,7 +115,7 @@ impl View<'_> {
         }
         told.heading("Without numbers");
         for (tone, text, n) in reasons.iter().take(LISTED) {
-            told.line(*tone, &format!("{}: {text}", count(*n, "case")));
+            told.line(*tone, format!("{}: {text}", count(*n, "case")));
         }
         if reasons.len() > LISTED {
             let more = format!("and {} more reasons", reasons.len() - LISTED);
@@ -127,7 +127,7 @@ impl View<'_> {
         let mut kinds: Vec<(&'static str, usize, String)> = Vec::new();
         for case in self.traffic {
             for caveat in &case.caveats {
-                let (kind, detail) = doubt(caveat);
+                let (kind, detail) = (caveat.words(), particulars(caveat));
                 match kinds.iter_mut().find(|(known, ..)| *known == kind) {
                     Some((_, n, _)) => *n += 1,
                     None => kinds.push((
@@ -149,55 +149,40 @@ impl View<'_> {
     }
 }
 
-/// Kind of a doubt, and its particulars.
-fn doubt(caveat: &Caveat) -> (&'static str, String) {
+/// Particulars of a doubt.
+fn particulars(caveat: &Caveat) -> String {
     match caveat {
         Caveat::ClockChanged {
             gpu,
             before_mhz,
             after_mhz,
-        } => (
-            "clock changed",
-            format!("GPU{gpu} {before_mhz} MHz before, {after_mhz} after"),
-        ),
-        Caveat::LinkChanged { gpu, before, after } => (
-            "link changed",
-            format!("GPU{gpu} {before} before, {after} after"),
-        ),
-        Caveat::LinkUnread { gpu } => (
-            "link not read under load",
-            format!("GPU{gpu}: nothing is expected of its link"),
-        ),
-        Caveat::OtherProcesses { gpu, processes } => (
-            "other processes",
-            format!("{} on GPU{gpu}", count(*processes as usize, "process")),
-        ),
-        Caveat::FewSamples { samples } => ("few samples", samples.to_string()),
-        Caveat::WideSpread { percent } => ("wide spread", format!("{percent:.0}% of the median")),
-        Caveat::Outliers { samples, first } => (
-            "outliers",
-            format!(
-                "{samples}{}",
-                if *first {
-                    ", the first one among them"
-                } else {
-                    ""
-                }
-            ),
-        ),
-        Caveat::GateExpired { samples } => (
-            "gate opened by itself",
-            format!("{} dropped", count(*samples as usize, "sample")),
-        ),
-        Caveat::HostIncluded => (
-            "time of the host included",
-            "the driver needs the host to carry it".to_string(),
-        ),
+        } => format!("GPU{gpu} {before_mhz} MHz before, {after_mhz} after"),
+        Caveat::LinkChanged { gpu, before, after } => {
+            format!("GPU{gpu} {before} before, {after} after")
+        }
+        Caveat::LinkUnread { gpu } => format!("GPU{gpu}: nothing is expected of its link"),
+        Caveat::OtherProcesses { gpu, processes } => match processes {
+            1 => format!("1 process on GPU{gpu}"),
+            many => format!("{many} processes on GPU{gpu}"),
+        },
+        Caveat::FewSamples { samples } => samples.to_string(),
+        Caveat::WideSpread { percent } => format!("{percent:.0}% of the median"),
+        Caveat::Outliers { samples, first } => {
+            let first = match first {
+                true => ", the first one among them",
+                false => "",
+            };
+            format!("{samples}{first}")
+        }
+        Caveat::GateExpired { samples } => {
+            format!("{} dropped", count(*samples as usize, "sample"))
+        }
+        Caveat::HostIncluded => "the driver needs the host to carry it".to_string(),
     }
 }
 
 pub(super) fn compared(comparison: &Comparison, told: &mut Told) {
-    told.heading(&format!("Beside {}", comparison.tool));
+    told.heading(format!("Beside {}", comparison.tool));
     told.line(Tone::Faint, &comparison.their_method);
     told.line(Tone::Faint, &comparison.our_method);
     let mut tests: Vec<(&str, Vec<&ComparedCell>)> = Vec::new();

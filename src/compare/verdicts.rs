@@ -1,0 +1,268 @@
+//! What was found: grade, how far each pair climbed, what each mechanism did, causes held, who may rely on what. A case
+//! that only one side ran says nothing of the other.
+
+use super::{Matched, Tally, matching::Letter, reductions, traffic};
+use crate::model::{
+    case::{Load, Outcome, Record, Rung, Subject},
+    finding::{Confidence, ConsumerState, Finding, Judgement},
+    group::Group,
+    ladder::{self, Standing},
+    pair::OrderedPair,
+    report::Report,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was tried: subject in A's numbers, mechanism, rung, load.
+type Tried<'a> = (Rung, &'a str, Option<Load>, Subject);
+
+pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let grades = (a.verdict.grading.word(), b.verdict.grading.word());
+    tally.texts("verdict", "", grades.0, grades.1);
+    climbs(a, b, matched, tally);
+    mechanisms(a, b, matched, tally);
+    reductions::compare(a, b, matched, tally);
+    traffic::compare(a, b, matched, tally);
+    causes(&a.findings, &b.findings, tally);
+    consumers(a, b, tally);
+    islands(a, b, matched, tally);
+    backends(a, b, tally);
+    if let Some((one, other)) = a.selftest.as_ref().zip(b.selftest.as_ref()) {
+        let word = |passed: bool| if passed { "passed" } else { "failed" };
+        tally.texts("selftest", "", word(one.passed()), word(other.passed()));
+    }
+}
+
+fn by_pair(report: &Report) -> BTreeMap<OrderedPair, Vec<&Record>> {
+    let mut map: BTreeMap<OrderedPair, Vec<&Record>> = BTreeMap::new();
+    for record in &report.records {
+        if let Subject::Pair(pair) = record.case.subject {
+            map.entry(pair).or_default().push(record);
+        }
+    }
+    map
+}
+
+fn rung_words(rung: Option<Rung>) -> String {
+    match rung.and_then(Rung::number) {
+        Some(number) => format!("proven up to rung {number}"),
+        None => "nothing proven".to_string(),
+    }
+}
+
+fn climb_words(standing: &Standing<'_>) -> String {
+    match standing.stopped_by {
+        Some(record) => {
+            let rung = record.case.rung;
+            let number = rung
+                .number()
+                .map_or(String::new(), |n| format!(" at rung {n}"));
+            format!(
+                "{}{number} by {}; {}",
+                record.outcome.word(),
+                record.case.mechanism,
+                rung_words(standing.reached)
+            )
+        }
+        None => rung_words(standing.reached),
+    }
+}
+
+fn climbs(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let (in_a, in_b) = (by_pair(a), by_pair(b));
+    for (one, other) in matched.pairs() {
+        let (Some(mine), Some(theirs)) = (in_a.get(&one), in_b.get(&other)) else {
+            match (in_a.contains_key(&one), in_b.contains_key(&other)) {
+                (true, false) => tally.one_sided("pairs", "B", "not tested"),
+                (false, true) => tally.one_sided("pairs", "A", "not tested"),
+                _ => {}
+            }
+            continue;
+        };
+        let mine = ladder::climb(mine, &a.ladder);
+        let theirs = ladder::climb(theirs, &b.ladder);
+        // A climb that ended because nothing further was tried is no worse than one that went on.
+        if mine.stopped_by.is_none() && theirs.stopped_by.is_none() {
+            let ended = |lower: &Standing<'_>, upper: &Standing<'_>| {
+                lower.reached < upper.reached && lower.open.is_some()
+            };
+            if ended(&mine, &theirs) {
+                tally.one_sided("rungs of pairs", "A", "not tested as far up");
+                continue;
+            }
+            if ended(&theirs, &mine) {
+                tally.one_sided("rungs of pairs", "B", "not tested as far up");
+                continue;
+            }
+        }
+        let words = (climb_words(&mine), climb_words(&theirs));
+        tally.texts("pair", &one.to_string(), &words.0, &words.1);
+    }
+}
+
+/// The worst that was seen of one thing: wrong data before all else, then what ended badly, then a refusal.
+fn weight(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Corrupt(_) => 5,
+        other if other.is_failure() => 4,
+        Outcome::Refused { .. } => 3,
+        Outcome::Intact => 2,
+        Outcome::NotApplicable { .. } => 1,
+        _ => 0,
+    }
+}
+
+/// The worse of two; the first of equals.
+pub(super) fn worse<'a>(a: &'a Outcome, b: &'a Outcome) -> &'a Outcome {
+    if weight(b) > weight(a) { b } else { a }
+}
+
+/// In a word; nothing of what did not run.
+pub(super) fn told(outcome: &Outcome) -> Option<&'static str> {
+    let ran = !matches!(outcome, Outcome::NotRun { .. });
+    ran.then(|| outcome.word())
+}
+
+fn tried<'a>(
+    report: &'a Report,
+    subject: impl Fn(Subject) -> Option<Subject>,
+) -> BTreeMap<Tried<'a>, &'a Outcome> {
+    let mut map: BTreeMap<Tried<'a>, &Outcome> = BTreeMap::new();
+    for record in &report.records {
+        let case = &record.case;
+        let Some(subject) = subject(case.subject) else {
+            continue;
+        };
+        map.entry((case.rung, case.mechanism.as_str(), case.load, subject))
+            .and_modify(|known| *known = worse(known, &record.outcome))
+            .or_insert(&record.outcome);
+    }
+    map
+}
+
+/// Mechanism and rung in words.
+pub(super) fn what(mechanism: &str, rung: Rung, load: Option<Load>) -> String {
+    let rung = rung
+        .number()
+        .map_or(String::new(), |n| format!(" at rung {n}"));
+    let load = load.map_or(String::new(), |load| format!(", {}", load.words()));
+    format!("{mechanism}{rung}{load}")
+}
+
+fn mechanisms(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let one = tried(a, |subject| matched.subject(Letter::A, subject));
+    let other = tried(b, |subject| matched.subject(Letter::B, subject));
+    let keys: BTreeSet<&Tried<'_>> = one.keys().chain(other.keys()).collect();
+    for key @ (rung, mechanism, load, subject) in keys {
+        let what = what(mechanism, *rung, *load);
+        let sides = (
+            one.get(key).copied().and_then(told),
+            other.get(key).copied().and_then(told),
+        );
+        tally.ran(&what, &subject.to_string(), sides);
+    }
+}
+
+/// A cause is held or it is not; why it is not held (cleared, no evidence) is no difference of the host.
+fn causes(a: &[Finding], b: &[Finding], tally: &mut Tally) {
+    let held = |list: &[Finding]| -> BTreeMap<String, String> {
+        let indicted = list.iter().filter(|f| f.judgement == Judgement::Indicted);
+        indicted
+            .map(|finding| {
+                let sure = match finding.confidence {
+                    Confidence::Possible => "possible",
+                    Confidence::Probable => "probable",
+                    Confidence::Established => "established",
+                };
+                let of = match (finding.pairs.len(), finding.gpus.len()) {
+                    (0, 0) => String::new(),
+                    (0, gpus) => format!(", {gpus} GPUs"),
+                    (pairs, _) => format!(", {pairs} pairs"),
+                };
+                (finding.cause.clone(), format!("{sure}{of}"))
+            })
+            .collect()
+    };
+    let (one, other) = (held(a), held(b));
+    let known: BTreeSet<&String> = a.iter().chain(b).map(|f| &f.cause).collect();
+    for cause in known {
+        let word = |map: &BTreeMap<String, String>| {
+            map.get(cause)
+                .cloned()
+                .unwrap_or_else(|| "not held".to_string())
+        };
+        let (a, b) = (word(&one), word(&other));
+        tally.texts(&format!("cause {cause}"), "", &a, &b);
+    }
+}
+
+fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
+    for one in &a.consumers {
+        let Some(other) = b.consumers.iter().find(|c| c.id == one.id) else {
+            tally.one_sided(&one.name, "B", "that version does not know it");
+            continue;
+        };
+        let word = |consumer: &crate::model::finding::Consumer| {
+            let reached = consumer.reached.and_then(Rung::number);
+            let state = match consumer.state {
+                ConsumerState::Proven => "proven",
+                ConsumerState::Vetoed => return "vetoed".to_string(),
+                ConsumerState::NotApplicable => return "does not exist here".to_string(),
+                ConsumerState::Unproven if consumer.as_far_as_tested => "proven as far as tested",
+                ConsumerState::Unproven => "unproven",
+            };
+            match reached {
+                Some(rung) => format!("{state}, up to rung {rung}"),
+                None => state.to_string(),
+            }
+        };
+        let (a, b) = (word(one), word(other));
+        tally.texts(&one.name, "", &a, &b);
+    }
+    for other in &b.consumers {
+        if !a.consumers.iter().any(|c| c.id == other.id) {
+            tally.one_sided(&other.name, "A", "that version does not know it");
+        }
+    }
+}
+
+/// Where the whole group may not rely on something, its islands still may.
+fn islands(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let all = |report: &Report, side: Letter| -> BTreeMap<(String, Group), ConsumerState> {
+        let consumers = report.consumers.iter();
+        let islands = consumers.flat_map(|consumer| {
+            let of = consumer.islands.iter();
+            of.map(|island| (consumer.name.clone(), island))
+        });
+        let known = islands.filter_map(|(name, island)| {
+            let gpus: Vec<u32> = island.gpus.iter().map(|gpu| gpu.0).collect();
+            Some((
+                (name, Group::new(matched.gpus(side, &gpus)?)?),
+                island.state,
+            ))
+        });
+        known.collect()
+    };
+    let (one, other) = (all(a, Letter::A), all(b, Letter::B));
+    for ((name, group), mine) in &one {
+        if let Some(theirs) = other.get(&(name.clone(), *group)) {
+            let word = |state: &ConsumerState| match state {
+                ConsumerState::Proven => "proven",
+                ConsumerState::Vetoed => "vetoed",
+                ConsumerState::Unproven => "unproven",
+                ConsumerState::NotApplicable => "does not exist here",
+            };
+            let what = format!("{name}, island alone");
+            tally.texts(&what, &group.to_string(), word(mine), word(theirs));
+        }
+    }
+}
+
+/// What follows for engines: which all-reduce each is told to use.
+fn backends(a: &Report, b: &Report, tally: &mut Tally) {
+    for one in &a.recommendations {
+        if let Some(other) = b.recommendations.iter().find(|r| r.engine == one.engine) {
+            let what = "recommended all-reduce";
+            tally.texts(what, &one.engine, &one.backend_name, &other.backend_name);
+        }
+    }
+}
