@@ -8,6 +8,7 @@ use super::{
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
     reduced, resident,
+    suspects::unanswered,
     wire::{Answer, Reply, Request},
 };
 use crate::{
@@ -27,6 +28,9 @@ use std::{
 
 /// Wall time of the load under which links are observed.
 const LOAD: Duration = Duration::from_millis(150);
+/// Said of a case whose worker outlived SIGKILL.
+const LEFT_BEHIND: &str =
+    "its worker could not be killed: it is stuck in the driver and was left behind";
 
 /// What the supervisor needs from its caller.
 pub struct Hooks<'a> {
@@ -119,7 +123,11 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
 
 impl Supervisor<'_, '_> {
     fn whole(&mut self) {
+        if self.plan.gpus.is_empty() {
+            return;
+        }
         self.observe("before");
+        self.quarantine_silent();
         if self.plan.ahead {
             // In the order in which they are asked for. The claims of rung 0 need the workers with peer access.
             let places = self.plan.phases.iter().map(|phase| phase.place);
@@ -215,6 +223,17 @@ impl Supervisor<'_, '_> {
                 .for_each(|staff| self.pool.close(staff));
         }
         self.observe("after");
+    }
+
+    /// GPUs for which NVML answered when the host was read, and does not now that the run begins.
+    fn quarantine_silent(&mut self) {
+        let before = self.results.observations.first();
+        let silent = |gpu: &&u32| {
+            let seen = before.and_then(|seen| seen.gpus.get(**gpu as usize));
+            seen.is_some_and(|gpu| gpu.utilization_percent.unanswered().is_some())
+        };
+        let silent: Vec<u32> = self.plan.gpus.iter().filter(silent).copied().collect();
+        self.pool.quarantined.extend(silent);
     }
 
     /// Opens the worker with peer access, learns what enabling it answered, and records the claims of rung 0.
@@ -362,7 +381,7 @@ impl Supervisor<'_, '_> {
             .find(|gpu| case.subject.touches(GpuIndex(**gpu)))
         {
             return not_run(format!(
-                "GPU{gpu} is quarantined: it hung or was lost, so nothing that it touches would prove anything"
+                "GPU{gpu} is quarantined: it hung, was lost or stopped answering, so nothing that it touches would prove anything"
             ));
         }
         let subject = case.subject;
@@ -551,23 +570,26 @@ impl Supervisor<'_, '_> {
         if ended.is_some()
             && let Some(open) = staff.take()
             && !open.kill()
+            && !process::interrupted()
         {
-            // Stuck in the driver: whatever these cases touch is not safe to probe further.
-            self.quarantine(cases, &answers);
+            self.left_behind(cases, &mut answers, began.elapsed());
         }
         (answers, ended)
     }
 
-    /// Quarantines the GPUs of the cases that were not answered.
-    fn quarantine(&mut self, cases: &[Case], answers: &BTreeMap<u32, Answer>) {
-        for case in cases.iter().filter(|case| !answers.contains_key(&case.id)) {
-            let touched = self
-                .plan
-                .gpus
-                .iter()
-                .filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
-            self.pool.quarantined.extend(touched);
-        }
+    /// A worker that a kill does not end is stuck in the driver, and is left behind. Of a case that was put by itself this is the
+    /// answer where it gave none, and what it touches is not safe to probe further. Of several it is not known whose doing it
+    /// is: the second look asks each by itself.
+    fn left_behind(&mut self, cases: &[Case], answers: &mut BTreeMap<u32, Answer>, took: Duration) {
+        let [case] = cases else { return };
+        let gpus = self.plan.gpus.iter();
+        let touched = gpus.filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
+        self.pool.quarantined.extend(touched);
+        let after_ms = took.as_millis() as u64;
+        let answer = answers
+            .entry(case.id)
+            .or_insert_with(|| unanswered(case, Outcome::TimedOut { after_ms }, took));
+        answer.notes.push(LEFT_BEHIND.to_string());
     }
 
     pub(super) fn record(&self, case: Case, outcome: Outcome, answer: Option<Answer>) -> Record {
