@@ -119,8 +119,8 @@ fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
 /// `NoAnswer` when NVML does not even say how many GPUs there are.
 pub fn read(nvml: &Session, roots: &Roots, depth: Depth) -> Result<NvmlView, Absence> {
     let asked = nvml.clone();
-    let (driver, count) =
-        begin(move || (read_driver(&asked), asked.device_count().unwrap_or(0))).within(READ_LIMIT)?;
+    let (driver, count) = begin(move || (read_driver(&asked), asked.device_count().unwrap_or(0)))
+        .within(READ_LIMIT)?;
     let (mut refused, mut silent) = (Vec::new(), Vec::new());
     let (mut listed, mut gpus) = (Vec::new(), Vec::new());
     let questions: Vec<_> = (0..count)
@@ -449,10 +449,7 @@ fn claims_row(
         || nvml_extra::fabric_info(&source).map_or(true, |f| (f.state, f.status) != (3, 0));
     let others = (0..listed.len()).filter_map(|to| {
         let pair = OrderedPair::new(at as u32, to as u32)?;
-        Some((
-            pair,
-            claims_of(nvml, &source, &device(to)?, depth, nvlink),
-        ))
+        Some((pair, claims_of(nvml, &source, &device(to)?, depth, nvlink)))
     });
     others.collect()
 }

@@ -124,9 +124,9 @@ impl Observer {
 
     fn look(&self, target: &Target, ours: &[u32]) -> Result<Pending<GpuObservation>, Absence> {
         let session = self.session.clone()?;
-        let index = target.nvml_index.ok_or_else(|| {
-            Absence::SourceMissing("NVML does not list this GPU".to_string())
-        })?;
+        let index = target
+            .nvml_index
+            .ok_or_else(|| Absence::SourceMissing("NVML does not list this GPU".to_string()))?;
         if target.asked.swap(true, Ordering::SeqCst) {
             return Err(Absence::NoAnswer(
                 "the time since it was last asked".to_string(),

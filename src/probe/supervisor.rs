@@ -34,13 +34,25 @@ const LEFT_BEHIND: &str =
 
 /// What the supervisor needs from its caller.
 pub struct Hooks<'a> {
-    /// Called for each record as it comes: journal, progress.
-    pub record: &'a mut dyn FnMut(&Record),
+    /// Called for whatever comes, as it comes: journal, progress.
+    pub came: &'a mut dyn FnMut(Came),
     /// Called when a phase begins: name, cases in it.
     pub phase: &'a mut dyn FnMut(&str, usize),
     /// Asks the observer, if there is one.
     /// It is told this run's worker processes, so that they do not count as foreign.
     pub observe: &'a mut dyn FnMut(&str, &[u32]) -> Option<Observation>,
+}
+
+/// What a run brings, one by one, before it is kept.
+pub enum Came<'r> {
+    /// A case with its answer; notes may be added.
+    Record(&'r mut Record),
+    /// What the observer saw.
+    Observation(&'r Observation),
+    /// The checker's test of itself.
+    Selftest(&'r Selftest),
+    /// An all-reduce that was timed.
+    Reduction(&'r Reduction),
 }
 
 /// All that a run brought.
@@ -356,8 +368,13 @@ impl Supervisor<'_, '_> {
 
     fn observe(&mut self, moment: &str) {
         if let Some(observation) = (self.hooks.observe)(moment, &self.pool.pids) {
-            self.results.observations.push(observation);
+            self.keep(observation);
         }
+    }
+
+    pub(super) fn keep(&mut self, observation: Observation) {
+        (self.hooks.came)(Came::Observation(&observation));
+        self.results.observations.push(observation);
     }
 
     /// Why a case is not put to a worker, if so.
@@ -565,6 +582,9 @@ impl Supervisor<'_, '_> {
         let deadline = Instant::now() + self.pool.limit(cases);
         let (mut answers, ended) = open.run(cases, look, deadline);
         for answer in answers.values_mut() {
+            for reduction in &answer.reductions {
+                (self.hooks.came)(Came::Reduction(reduction));
+            }
             self.results.reductions.append(&mut answer.reductions);
         }
         if ended.is_some()
@@ -636,8 +656,8 @@ impl Supervisor<'_, '_> {
         self.push(record);
     }
 
-    pub(super) fn push(&mut self, record: Record) {
-        (self.hooks.record)(&record);
+    pub(super) fn push(&mut self, mut record: Record) {
+        (self.hooks.came)(Came::Record(&mut record));
         self.results.records.push(record);
     }
 
@@ -662,7 +682,10 @@ impl Supervisor<'_, '_> {
         };
         let limit = Duration::from_secs(30) * self.pool.factor;
         match ready.ask(&Request::Selftest { gpu: *gpu }, limit) {
-            Ok(Reply::Planted(selftest)) => self.results.selftest = Some(selftest),
+            Ok(Reply::Planted(selftest)) => {
+                (self.hooks.came)(Came::Selftest(&selftest));
+                self.results.selftest = Some(selftest);
+            }
             // No self-test is told by its absence; a worker that did not answer is not used again.
             Ok(_) => {}
             Err(_) => {

@@ -55,6 +55,7 @@ impl Supervisor<'_, '_> {
             busy || answered_before.contains(&gpu) && !answered(observation, gpu)
         };
         let mut seen: Option<BTreeSet<u32>> = None;
+        let mut last = None;
         for _ in 0..3 {
             // NVML's utilisation covers up to the last second.
             std::thread::sleep(Duration::from_millis(600));
@@ -65,6 +66,7 @@ impl Supervisor<'_, '_> {
                 }
                 return;
             };
+            last = Some(observation.clone());
             let touched = touched.iter().copied();
             let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
             seen = Some(seen.map_or(now.clone(), |seen| {
@@ -75,6 +77,10 @@ impl Supervisor<'_, '_> {
             }
         }
         self.pool.quarantined.extend(seen.unwrap_or_default());
+        // What the quarantine stands on.
+        if let Some(observation) = last {
+            self.keep(observation);
+        }
     }
 
     /// Runs suspects again, each alone, in a worker that has not seen a fault.

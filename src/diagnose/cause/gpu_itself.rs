@@ -68,7 +68,11 @@ fn silence(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<String> {
         return Some(format!("NVML, when the host was read: {why}"));
     }
     e.observations.iter().find_map(|seen| {
-        let why = seen.gpus.get(index.at())?.utilization_percent.unanswered()?;
+        let why = seen
+            .gpus
+            .get(index.at())?
+            .utilization_percent
+            .unanswered()?;
         Some(format!("NVML, {}: {why}", seen.moment))
     })
 }
