@@ -265,8 +265,8 @@ mod tests {
     use super::*;
     use crate::model::{
         case::{Outcome, Subject, WrongKind},
-        reading::Reading,
-        snapshot::RemappedRows,
+        reading::{Absence, Reading},
+        snapshot::{GpuObservation, Observation, RemappedRows},
     };
 
     fn judged(host: &Host) -> Vec<Finding> {
@@ -322,6 +322,46 @@ mod tests {
         assert_eq!(judged(&host)[0].severity, Severity::Critical);
         host.direct_wrong(WrongKind::Zeroed, |p| p == pair(0, 1));
         assert!(host.judge(|e| e.fabric_failures().is_empty()));
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_answer_is_wedged_and_where_none_does_it_is_the_driver() {
+        let no_answer = || Absence::NoAnswer("15 s".to_string());
+        let mut host = Host::root_complex(3);
+        host.all_intact();
+        host.snapshot.gpus[1].nvml_index = Reading::Absent(no_answer());
+        let found = judged(&host);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].gpus, [GpuIndex(1)]);
+        assert_eq!(found[0].severity, Severity::Critical);
+        assert!(found[0].evidence[0].contains("no answer within 15 s"));
+        // That it cannot be asked does not make its pairs' faults its own.
+        assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+
+        // The same when it stops during the run.
+        host.snapshot.gpus[1].nvml_index = Reading::Known(1);
+        let seen = |answers: bool| Observation {
+            moment: "after a hang".to_string(),
+            gpus: vec![GpuObservation {
+                utilization_percent: match answers {
+                    true => Reading::Known(0),
+                    false => Reading::Absent(no_answer()),
+                },
+                ..GpuObservation::default()
+            }],
+            bridges: Vec::new(),
+        };
+        host.observations = vec![seen(true), seen(false)];
+        let found = judged(&host);
+        assert_eq!(found[0].gpus, [GpuIndex(0)]);
+        assert!(found[0].evidence[0].contains("after a hang"));
+
+        for gpu in &mut host.snapshot.gpus {
+            gpu.nvml_index = Reading::Absent(no_answer());
+        }
+        let found = judged(&host);
+        assert_eq!((found.len(), found[0].gpus.len()), (1, 3));
+        assert!(found[0].because.contains("the driver is stuck"));
     }
 
     #[test]
