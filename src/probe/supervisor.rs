@@ -12,6 +12,7 @@ use super::{
     wire::{Answer, Reply, Request},
 };
 use crate::{
+    child::ReceiveError,
     ffi::process,
     model::{
         case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
@@ -95,6 +96,8 @@ pub(super) struct Supervisor<'a, 'h> {
     started: Instant,
     /// When no further case is begun; known once a worker told how slow this host's clock is.
     give_up_at: Option<Instant>,
+    /// Places whose workers did not answer when they were to open their GPUs, and what was said: not waited for again.
+    shut: BTreeMap<Place, String>,
     /// Why the workers of the last round are gone, if they are.
     lost: Option<String>,
     /// Time of the phase under way, by mechanism.
@@ -119,6 +122,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         claims: Claims::new(snapshot),
         started: Instant::now(),
         give_up_at: None,
+        shut: BTreeMap::new(),
         lost: None,
         shares: BTreeMap::new(),
     };
@@ -357,9 +361,15 @@ impl Supervisor<'_, '_> {
 
     /// Opens workers of a place.
     fn start(&mut self, place: Place) -> Result<Staff, String> {
-        self.timed(&format!("start of workers, {}", place.words()), |s| {
+        let opened = self.timed(&format!("start of workers, {}", place.words()), |s| {
             s.pool.open(place)
-        })
+        });
+        if let Err(why) = &opened
+            && why.ends_with(&ReceiveError::TimedOut.to_string())
+        {
+            self.shut.insert(place, why.clone());
+        }
+        opened
     }
 
     fn phase(&mut self, name: &str, cases: usize) {
@@ -382,6 +392,9 @@ impl Supervisor<'_, '_> {
         let not_run = |reason: String| Some(Outcome::NotRun { reason });
         if process::interrupted() {
             return not_run("interrupted".to_string());
+        }
+        if let Some(why) = self.shut.get(&place) {
+            return not_run(format!("no worker could start: {why}"));
         }
         if self.give_up_at.is_some_and(|end| Instant::now() >= end) {
             let limit = self.plan.budget.time_limit(self.plan.gpus.len());
