@@ -110,6 +110,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: results.observations,
         reductions: Vec::new(),
         traffic: results.traffic,
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),
@@ -183,6 +184,17 @@ fn derive(
     report.comparison =
         other.map(|other| diagnose::compare(&report.snapshot, &report.traffic, other));
     report.coverage = coverage(&report.traffic, left_out);
+}
+
+/// The same for a saved report, by the built-in profiles; another tool's numbers stay beside ours as they are.
+pub(super) fn derive_saved(report: &mut Report) {
+    let left_out = std::mem::take(&mut report.coverage.left_out);
+    let comparison = report.comparison.take();
+    // Profiles that do not parse fail every command that needs them; here what was derived then stays.
+    if let Ok(profiles) = Profiles::embedded() {
+        derive(report, &profiles, None, left_out);
+    }
+    report.comparison = comparison;
 }
 
 /// What was planned, ran and did not.

@@ -1,6 +1,8 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{Surroundings, console, exit::Stop, file, gate::Gate, host, render::Also};
+use super::{
+    Surroundings, console, exit::Stop, file, gate::Gate, host, measure, reduce, render::Also,
+};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -9,7 +11,7 @@ use crate::{
         case::{Record, Rung},
         ladder::Step,
         pair::GpuIndex,
-        report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
+        report::{Coverage, Grading, Kind, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
     probe::{
@@ -132,6 +134,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: results.observations,
         reductions: results.reductions,
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: results.selftest,
         coverage: Coverage {
@@ -423,6 +426,7 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         observations,
         reductions,
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest,
         coverage: Coverage::default(),
@@ -514,6 +518,12 @@ fn ask_further(
 
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
+    match report.kind() {
+        Kind::Ladder => {}
+        Kind::Reductions => return reduce::derive(report),
+        Kind::Traffic => return measure::derive_saved(report),
+    }
+    report.crossovers = diagnose::reductions::crossovers(&report.reductions);
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);

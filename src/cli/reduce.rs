@@ -166,9 +166,6 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         remarks.append(&mut answer.notes);
         rows.append(&mut answer.reductions);
     }
-    reductions::flag(&mut rows);
-    let crossovers = reductions::crossovers(&rows);
-    let verdict = verdict(&rows);
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -183,19 +180,24 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: Vec::new(),
         reductions: rows,
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
-        coverage: Coverage::default(),
+        coverage: Coverage {
+            left_out: remarks,
+            ..Coverage::default()
+        },
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
-        verdict,
+        verdict: super::qualify::nothing_yet(),
         timings_ms: Vec::new(),
         worker_environment: Vec::new(),
         interrupted: crate::ffi::process::interrupted(),
         snapshot,
     };
     report.snapshot.authenticity = report.authenticity;
+    derive(&mut report);
     if let Some(file) = &options.report {
         super::file::replace(file, |out| json::write(&report, out))
             .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
@@ -204,10 +206,16 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         console::print(|out| json::write(&report, out))?;
     } else {
         let options = &surroundings.console.options;
-        let derived = (crossovers.as_slice(), remarks.as_slice());
-        console::print(|out| render::reduce::write(&report, derived, options, out))?;
+        console::print(|out| render::reduce::write(&report, options, out))?;
     }
     Ok(report.verdict.grading.exit_code())
+}
+
+/// All that follows from the rows.
+pub(super) fn derive(report: &mut Report) {
+    reductions::flag(&mut report.reductions);
+    report.crossovers = reductions::crossovers(&report.reductions);
+    report.verdict = verdict(&report.reductions);
 }
 
 /// Algorithms that were named, or all.

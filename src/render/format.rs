@@ -1,8 +1,8 @@
 //! The forms in which a whole report can be had. One list: the command line takes its names from it, and `peerproof list`
 //! prints it. A new form is one entry here and one module beside this one.
 
-use super::{Options, html, json, junit, markdown, prometheus, terminal};
-use crate::model::report::Report;
+use super::{Options, html, json, junit, markdown, prometheus, reduce, terminal, traffic};
+use crate::model::report::{Kind, Report};
 use std::io::{self, Write};
 use terminal::Closing;
 
@@ -42,7 +42,7 @@ pub const ROSTER: [Entry; 6] = [
         format: Format::Text,
         name: "text",
         ending: "txt",
-        title: "the page that 'qualify' prints",
+        title: "the page that the run printed",
     },
     Entry {
         format: Format::Json,
@@ -100,7 +100,11 @@ impl Format {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         match self {
-            Format::Text => terminal::write(report, closing, options, out),
+            Format::Text => match report.kind() {
+                Kind::Ladder => terminal::write(report, closing, options, out),
+                Kind::Reductions => reduce::write(report, options, out),
+                Kind::Traffic => traffic::write(report, options, out),
+            },
             Format::Json => json::write(report, out),
             Format::Html => html::write(report, out),
             Format::Markdown => markdown::write(report, out),

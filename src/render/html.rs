@@ -14,13 +14,14 @@ mod picture;
 mod raw;
 mod record;
 mod topology;
+mod traffic;
 
 use super::markup::{self, Markup};
 use super::{
     page::{Tone, banner, cut},
     terminal,
 };
-use crate::model::report::Report;
+use crate::model::report::{Kind, Report};
 use std::io::{self, Write};
 
 /// Part of the page.
@@ -35,7 +36,7 @@ struct Section {
 
 /// The page below the verdict, in the order in which a reader asks: where, why, what exactly, who is hit, what to do,
 /// how fast, how much of it is known.
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     Section {
         id: "pairs",
         title: "Pairs: rung reached or what went wrong",
@@ -53,7 +54,7 @@ const SECTIONS: [Section; 11] = [
     },
     Section {
         id: "failures",
-        title: "What failed, by rung and mechanism",
+        title: "By rung and mechanism",
         write: failures::write,
     },
     Section {
@@ -82,6 +83,11 @@ const SECTIONS: [Section; 11] = [
         write: curves::write,
     },
     Section {
+        id: "transfers",
+        title: "Timed transfers",
+        write: traffic::write,
+    },
+    Section {
         id: "coverage",
         title: "Coverage: what was tested and what was not",
         write: record::coverage,
@@ -91,6 +97,17 @@ const SECTIONS: [Section; 11] = [
         title: "Host, environment and raw numbers",
         write: raw::write,
     },
+];
+
+/// Sections that would say of a report of rates or sums alone that nothing was proven, which nobody asked.
+const OF_THE_LADDER: [&str; 7] = [
+    "pairs",
+    "causes",
+    "failures",
+    "consumers",
+    "launch",
+    "rates",
+    "load",
 ];
 
 /// Writes `report` as one HTML page.
@@ -161,6 +178,7 @@ fn head(report: &Report, m: &mut Markup) {
 fn body(report: &Report, m: &mut Markup) {
     let sections: Vec<(&Section, Markup)> = SECTIONS
         .iter()
+        .filter(|section| report.kind() == Kind::Ladder || !OF_THE_LADDER.contains(&section.id))
         .map(|section| {
             let mut part = Markup::new();
             (section.write)(report, &mut part);

@@ -8,11 +8,11 @@ use super::{
     outcomes,
     page::{Page, banner, clean, count, cut, size},
     recommend::{self, must_not_serve},
-    terminal,
+    reduce, terminal, traffic,
 };
 use crate::model::{
     finding::{ConsumerState, Finding, Judgement},
-    report::{Gap, Report},
+    report::{Gap, Kind, Report},
 };
 use std::io::{self, Write};
 
@@ -37,11 +37,14 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     versions(report, &mut tail);
     let mut text = Text::up_to(LIMIT - RESERVE - tail.text.len());
     head(report, &mut text);
-    pairs(report, &mut text)?;
-    causes(report, &mut text);
-    consumers(report, &mut text);
-    wrong_data(report, &mut text)?;
-    launch(report, &mut text);
+    if report.kind() == Kind::Ladder {
+        pairs(report, &mut text)?;
+        causes(report, &mut text);
+        consumers(report, &mut text);
+        wrong_data(report, &mut text)?;
+        launch(report, &mut text);
+    }
+    numbers(report, &mut text)?;
     out.write_all(text.text.as_bytes())?;
     out.write_all(tail.text.as_bytes())
 }
@@ -234,6 +237,21 @@ fn pairs(report: &Report, text: &mut Text) -> io::Result<()> {
     if !matrix.is_empty() {
         text.heading("Pairs");
         text.block(&matrix);
+    }
+    Ok(())
+}
+
+/// All-reduces and timed transfers, as their own commands print them.
+fn numbers(report: &Report, text: &mut Text) -> io::Result<()> {
+    if !report.reductions.is_empty() {
+        let sums = printed(|page| reduce::tables(&report.reductions, &report.crossovers, page))?;
+        text.heading("All-reduces");
+        text.block(&sums);
+    }
+    if !report.traffic.is_empty() {
+        let transfers = printed(|page| traffic::body(report, page))?;
+        text.heading("Timed transfers");
+        text.block(&transfers);
     }
     Ok(())
 }

@@ -164,7 +164,7 @@ fn heat(report: &Report, key: (Rung, &str, Unit), pairs: &Timed<'_>, m: &mut Mar
     });
 }
 
-fn step(value: f64, most: f64) -> &'static str {
+pub(super) fn step(value: f64, most: f64) -> &'static str {
     match value / most.max(f64::MIN_POSITIVE) {
         s if s > 0.9 => "h5",
         s if s > 0.75 => "h4",
