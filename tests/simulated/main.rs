@@ -25,4 +25,5 @@ mod refusals;
 mod resident;
 mod scenarios;
 mod selftest;
+mod wedged;
 mod writers_window;
