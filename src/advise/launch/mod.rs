@@ -4,6 +4,8 @@
 mod containers;
 mod devices;
 mod document;
+#[cfg(test)]
+mod field_traps;
 mod read;
 mod script;
 mod shell;

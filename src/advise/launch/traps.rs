@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     advise::{
-        caveats::islands,
-        conditions::{Met, Weighing},
+        caveats::{islands, registry_words},
+        conditions::{Met, Weighing, is_peer_kernel},
         group::{Group, Peers},
         request::{AdviseError, Request, shape},
         sizing::{rows_per_request, sizing},
@@ -21,7 +21,10 @@ use crate::{
         launch::{LaunchCheck, LaunchProblem},
         pair::GpuIndex,
     },
-    profile::{Clause, EngineProfile, ModelProfile, Profiles, Switch, SwitchKind, Trap, Version},
+    profile::{
+        Backend, Clause, Condition, EngineProfile, ModelProfile, Profiles, Switch, SwitchKind,
+        Trap, Version,
+    },
 };
 
 /// What is known beside the launch itself.
@@ -161,6 +164,9 @@ pub fn check(
         if invocation.place == "variables"
             && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
         {
+            if trap.severity == Severity::Info {
+                continue;
+            }
             answer.not_judged.push(format!(
                 "{}: the flags are not in this text; the launch then also needs {}",
                 trap.id,
@@ -485,6 +491,20 @@ fn forbidden(
             });
         }
     }
+    slow_kernels(engine, invocation, group, answer);
+    let off = invocation.variables.get("NCCL_P2P_DISABLE");
+    if off.is_some_and(|v| v == "1")
+        && let Some(wrong) = weighing.evidence.and_then(registry_words)
+    {
+        answer.problems.push(LaunchProblem {
+            id: "registry-words-without-peers".to_string(),
+            severity: Severity::Info,
+            wrong,
+            change: "delete the NVreg_RegistryDwords line from /etc/modprobe.d, or let the launch use its peers once they are proven".to_string(),
+            settings: Vec::new(),
+            source: "club-3090".to_string(),
+        });
+    }
     match &group.peers {
         Peers::Failed(seen) => {
             let missing: Vec<&Switch> = engine
@@ -517,6 +537,49 @@ fn forbidden(
             .push(format!("whether peers may be used: {why}")),
         _ => {}
     }
+}
+
+/// Kernels that reach their peers through the host are slower than NCCL, whatever is proven of their bytes.
+fn slow_kernels(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    group: &Group,
+    answer: &mut LaunchCheck,
+) {
+    let Some(seen) = &group.staged_kernels else {
+        return;
+    };
+    // A backend that wants NVLink for this group is off by itself.
+    let nvlink_only = |b: &Backend| {
+        b.when.iter().any(|c| match c {
+            Condition::FullNvlinkAbove(limit) => group.world() > *limit,
+            Condition::FullNvlink(wanted) => *wanted,
+            _ => false,
+        })
+    };
+    let mut left: Vec<&Switch> = Vec::new();
+    let kernels = engine.backends.iter().filter(|b| is_peer_kernel(b));
+    for switch in kernels
+        .filter(|b| !nvlink_only(b))
+        .flat_map(|b| &b.turn_off)
+    {
+        if left_on(switch, invocation) && !left.contains(&switch) {
+            left.push(switch);
+        }
+    }
+    if left.is_empty() {
+        return;
+    }
+    answer.problems.push(LaunchProblem {
+        id: "kernels-through-the-host".to_string(),
+        severity: Severity::Warning,
+        wrong: format!(
+            "kernels reach peers of this group through the host ({seen}), and this launch leaves all-reduces by kernels on: about fifteen times slower than NCCL was seen"
+        ),
+        change: "switch them off, keep NCCL".to_string(),
+        settings: left.into_iter().map(told).collect(),
+        source: "records of the report; rtx6kpro notes".to_string(),
+    });
 }
 
 /// Whether the launch lacks a switch that is needed.
