@@ -49,6 +49,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
                 worst_pair: None,
             },
             next_because: "a suspect that follows from a mixture is invented".to_string(),
+            meanwhile: None,
             conclusions: Vec::new(),
             suspects: Vec::new(),
             cleared: Vec::new(),
@@ -81,14 +82,15 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     let verdict = verdict.unwrap_or_else(|| Verdict {
         grading: grade(&real, ticket),
         headline: headline(evidence, ticket, &conclusions, &suspects),
-        cause: "what was pasted are claims and settings; nothing of it was measured by peerproof"
-            .to_string(),
+        cause: "claims and settings: nothing of it was measured by peerproof".to_string(),
         next: next.clone(),
         worst_pair: None,
     });
+    let meanwhile = answers::meanwhile(snapshot, ticket).filter(|_| !measured);
     Diagnosis {
         verdict,
         next_because,
+        meanwhile,
         conclusions,
         suspects,
         cleared,

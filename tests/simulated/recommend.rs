@@ -400,7 +400,7 @@ fn profiles_of_ones_own_are_taken_and_bad_ones_are_named() {
     fs::write(&own, format!("{good}\n[[backend]]\nid = \"x\"\nname = \"X\"\norder = 1\nwhen = [{{ wish = true }}]\nsource = \"none\"\n")).unwrap();
     let refused = question("house");
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""));
-    for words in ["house.toml", "line 13", "wish", "world-size"] {
+    for words in ["house.toml:13:", "`wish`", "`world-size`"] {
         assert!(
             refused.stderr.contains(words),
             "{words}: {}",

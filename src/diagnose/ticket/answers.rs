@@ -95,9 +95,6 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         out.push(transport);
     }
     out.extend(patched_driver(snapshot));
-    if symptom.is_some() && said(RemarkKind::PeersSwitchedOff).is_none() {
-        out.extend(one_restart(snapshot, ticket));
-    }
     out
 }
 
@@ -108,7 +105,11 @@ fn patched_driver(snapshot: &Snapshot) -> Option<Conclusion> {
     let geforce =
         |gpu: &crate::model::snapshot::Gpu| gpu.name.known().is_some_and(|n| n.contains("GeForce"));
     let over_pcie = OrderedPair::all(count).any(|p| !evidence.has_nvlink(p));
-    let offered = count > 1 && claims(&evidence, count) == Some(true);
+    let is_offered = |p: OrderedPair| {
+        let read = snapshot.claims.get(p).and_then(|c| c.p2p_read.known());
+        read.is_some_and(|status| status == "OK")
+    };
+    let offered = count > 1 && OrderedPair::all(count).all(is_offered);
     if !(offered && over_pcie && snapshot.gpus.iter().all(geforce)) {
         return None;
     }
@@ -133,32 +134,29 @@ fn patched_driver(snapshot: &Snapshot) -> Option<Conclusion> {
     })
 }
 
-/// The test that needs no tool: peers off everywhere, which also is how the host serves until they are proven.
-fn one_restart(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion> {
+/// How the host serves until its pairs are proven, which is the test that needs no tool: a symptom that stays with every
+/// peer path off is not the pairs'. Said of a symptom of peers that are not known to be refused or switched off.
+pub(super) fn meanwhile(snapshot: &Snapshot, ticket: &Ticket) -> Option<String> {
+    main_remark(ticket).filter(|r| r.kind.suspects_peers())?;
+    let off = |r: &Remark| r.kind == RemarkKind::PeersSwitchedOff && !r.by_person;
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
-    let evidence = suppose_all(snapshot, &[]);
-    if count < 2 || claims(&evidence, count) == Some(false) {
+    let refused = claims(&suppose_all(snapshot, &[]), count) == Some(false);
+    if count < 2 || refused || ticket.remarks.iter().any(off) {
         return None;
     }
     let engine = ticket.launch.iter().find(|f| f.about == "engine");
     let with = match engine.map(|f| f.value.as_str()) {
         Some("vLLM") => {
-            "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0, with --disable-custom-all-reduce"
+            "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 with --disable-custom-all-reduce"
         }
         Some("SGLang") => {
-            "NCCL_P2P_DISABLE=1, with --disable-custom-all-reduce and without --enable-symm-mem, --enable-torch-symm-mem, --enable-mscclpp"
+            "NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce, without --enable-symm-mem"
         }
         _ => {
-            "NCCL_P2P_DISABLE=1; vLLM and SGLang with --disable-custom-all-reduce, vLLM with VLLM_ALLREDUCE_USE_SYMM_MEM=0 too; llama.cpp with GGML_CUDA_P2P unset"
+            "NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce (vLLM also VLLM_ALLREDUCE_USE_SYMM_MEM=0)"
         }
     };
-    Some(Conclusion {
-        title: "one restart with every peer path off tells whether peers are to blame, and serves meanwhile".to_string(),
-        because: "all bytes then go through the host: a symptom that goes was the pairs', one that stays is not".to_string(),
-        evidence: Vec::new(),
-        fix: vec![with.to_string()],
-        cause: None,
-    })
+    Some(format!("{with}; a symptom that stays is not the pairs'"))
 }
 
 /// Whether the pasted command line asks for identity domains already.
