@@ -125,7 +125,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
 }
 
 /// A report of ours, or the journal of an unfinished run; `None` for any other file.
-fn saved(name: &str, bytes: &[u8]) -> Result<Option<Report>, Stop> {
+pub(super) fn saved(name: &str, bytes: &[u8]) -> Result<Option<Report>, Stop> {
     if let Some(journal) = map::journal_of(bytes) {
         console::note(&format!(
             "{name} is the journal of an unfinished run: {} records were saved",

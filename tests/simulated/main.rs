@@ -10,6 +10,7 @@ mod bad_hosts;
 mod faults;
 mod files;
 mod founding;
+mod gates;
 mod help;
 mod host;
 mod interposed;
