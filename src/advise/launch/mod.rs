@@ -6,6 +6,7 @@ mod devices;
 mod document;
 #[cfg(test)]
 mod field_traps;
+mod forbidden;
 mod read;
 mod script;
 mod shell;
