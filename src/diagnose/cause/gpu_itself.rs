@@ -2,7 +2,7 @@
 //! an Xid. It is the finding; pairs that touch a condemned GPU are not blamed on the fabric.
 
 use super::super::{
-    evidence::{Evidence, involves_host, is_fatal_xid},
+    evidence::{Evidence, involves_host, is_fatal_xid, is_not_ready},
     weigh::Cause,
 };
 use crate::model::{
@@ -108,6 +108,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     for record in e
         .of_gpu(index)
         .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
+        .filter(|r| !is_not_ready(&r.outcome))
     {
         if involves_host(record) {
             with_host = true;
