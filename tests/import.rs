@@ -532,6 +532,7 @@ fn report() -> Report {
         observations: Vec::new(),
         reductions: Vec::new(),
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),

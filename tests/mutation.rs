@@ -285,6 +285,7 @@ fn report() -> Vec<u8> {
         observations: Vec::new(),
         reductions: Vec::new(),
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),

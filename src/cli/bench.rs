@@ -9,12 +9,17 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Rates say how long a test takes and nothing of whether data is right.\n\n\
+                  Example:\n  \
+                  peerproof bench --gpu 0 --samples 50"
+)]
 pub(super) struct Options {
     /// GPU to use: an index, a UUID or a PCI address; the first one that is free when not given.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
     /// Samples of each row, taken in turn.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     samples: u32,
     /// Print JSON, samples included.
     #[arg(long)]

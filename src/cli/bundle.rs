@@ -1,6 +1,6 @@
 //! `peerproof bundle`: one archive for support. Reads bundles for the other commands, too.
 
-use super::{Surroundings, again, console, exit::Stop, host, map};
+use super::{Surroundings, console, exit::Stop, host, map, qualify};
 use crate::{
     bundle::{
         archive::{self, Member},
@@ -360,7 +360,8 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
     }
     let grade = |report: &Report| {
         let mut judged = report.clone();
-        again::judge(&mut judged);
+        let left_out = judged.coverage.left_out.clone();
+        qualify::derive(&mut judged, &left_out);
         let causes: Vec<_> = judged
             .findings
             .iter()
@@ -412,9 +413,12 @@ fn tell(path: &Path, manifest: &Manifest) -> Result<u8, Stop> {
         let bytes: u64 = manifest.members.iter().map(|m| m.bytes).sum();
         writeln!(
             out,
-            "{}: {} members, {} KiB unpacked, readable by you alone",
+            "{}: {} beside {MANIFEST}, {} KiB unpacked, readable by you alone",
             render::clean(&path.to_string_lossy()),
-            manifest.members.len(),
+            match manifest.members.len() {
+                1 => "1 member".to_string(),
+                many => format!("{many} members"),
+            },
             bytes.div_ceil(1024)
         )?;
         match &manifest.scrubbed {

@@ -2,7 +2,10 @@
 //! terminal.
 use super::exit::Stop;
 use crate::{ffi::process, render};
-use std::io::{IsTerminal, Write};
+use std::{
+    io::{IsTerminal, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,7 +51,7 @@ impl Console {
 
     /// Shows what is going on, on a terminal only; the next call overwrites it.
     pub(super) fn progress(&self, text: &str) {
-        if self.progress {
+        if self.progress && !HUSHED.load(Ordering::Relaxed) {
             let shown: String = text
                 .chars()
                 .take(self.options.width.saturating_sub(1))
@@ -67,6 +70,14 @@ impl Console {
     }
 }
 
+/// Set when notes are not wanted.
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// From here on only complaints reach standard error.
+pub(super) fn hush() {
+    HUSHED.store(true, Ordering::Relaxed);
+}
+
 /// A message on standard error.
 pub(super) fn complain(message: &str) {
     tell(&format!("peerproof: {}\n", render::clean(message)));
@@ -79,6 +90,9 @@ fn tell(text: &str) {
 
 /// A note on standard error that is no error.
 pub(super) fn note(message: &str) {
+    if HUSHED.load(Ordering::Relaxed) {
+        return;
+    }
     tell(&format!("{}\n", render::clean(message)));
 }
 

@@ -4,6 +4,11 @@ use super::exit::Stop;
 use std::{os::unix::process::ExitStatusExt, path::PathBuf, process::Command};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof demo                                     a healthy host with eight GPUs\n  \
+                  peerproof demo rtxpro6000-x8-zeroed                a host on which zeros arrive\n  \
+                  peerproof demo opaque-vm -- map                    another command there\n  \
+                  peerproof demo one-gpu -- qualify --prolog")]
 pub(super) struct Options {
     /// Scenario: a shipped name (see `--list`) or the path of a scenario file.
     #[arg(default_value = "hgx-h200-x8")]

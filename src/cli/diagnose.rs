@@ -1,6 +1,6 @@
 //! `peerproof diagnose`: what pasted outputs, logs or a saved report tell of a host that is not at hand.
 
-use super::{Surroundings, again, console, exit::Stop, map, qualify};
+use super::{Surroundings, console, exit::Stop, map, qualify};
 use crate::{
     collect::import,
     diagnose::{self, Evidence},
@@ -87,7 +87,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let diagnosis = match &mut report {
         Some((_, report)) => {
             report.snapshot = snapshot.clone();
-            again::judge(report);
+            let left_out = report.coverage.left_out.clone();
+            qualify::derive(report, &left_out);
             let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
                 .with_ladder(&report.ladder);
             diagnose::ticket(&evidence, &ticket, Some(report.verdict.clone()))
@@ -124,7 +125,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
 }
 
 /// A report of ours, or the journal of an unfinished run; `None` for any other file.
-fn saved(name: &str, bytes: &[u8]) -> Result<Option<Report>, Stop> {
+pub(super) fn saved(name: &str, bytes: &[u8]) -> Result<Option<Report>, Stop> {
     if let Some(journal) = map::journal_of(bytes) {
         console::note(&format!(
             "{name} is the journal of an unfinished run: {} records were saved",

@@ -24,8 +24,13 @@ const TERMS: &str = include_str!("../../docs/terms.md");
 const ALL_TERMS: &str = "terms";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof explain iommu-translation\n  \
+                  peerproof explain iommu-translation --from report.json   what this report's evidence says of it\n  \
+                  peerproof explain rung 5")]
 pub(super) struct Options {
-    /// A cause or a finding's id (`peerproof list` has them), or a term: PIX, busbw, mirror, rung 5. 'terms' lists the terms.
+    /// A cause or a finding's id (`peerproof list` has them), or a term (PIX, busbw, rung 5), all of which
+    /// 'terms' lists.
     #[arg(value_name = "WORD", required_unless_present = "from")]
     words: Vec<String>,
     /// Report file: shows what its evidence says of the cause; without a word, of all causes.

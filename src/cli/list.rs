@@ -5,6 +5,7 @@ use crate::{
     diagnose,
     probe::{alone, mechanism, reduced, reduction, resident, traffic::plan::Part},
     profile::Profiles,
+    render::format,
 };
 
 pub(super) fn run() -> Result<u8, Stop> {
@@ -62,6 +63,14 @@ pub(super) fn run() -> Result<u8, Stop> {
                 .hidden
                 .map_or("hidden size unknown".to_string(), |h| format!("hidden {h}"));
             writeln!(out, "  {:<44} {hidden}", model.id)?;
+        }
+        writeln!(out, "forms of a report (render --format)")?;
+        for form in &format::ROSTER {
+            writeln!(
+                out,
+                "  {:<24} .{:<6} {}",
+                form.name, form.ending, form.title
+            )?;
         }
         Ok(())
     })

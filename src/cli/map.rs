@@ -10,6 +10,10 @@ use crate::{
 use std::{io::Read, path::PathBuf};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof map                        this host\n  \
+                  peerproof map --from report.json     a host of which there is only a file\n  \
+                  nvidia-smi topo -m | peerproof map --from - --group 0,1,4,5")]
 pub(super) struct Options {
     /// Read a file instead of this host: a peerproof report or bundle, hwloc XML (1.x to 3.x), NCCL topology XML, or pasted
     /// `nvidia-smi topo -m`; `-` reads standard input.

@@ -26,12 +26,16 @@ use std::{
 const MOST_OTHER_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof measure                            all copies of all free GPUs\n  \
+                  peerproof measure --gpus 0,1 --only latency  one part on one pair\n  \
+                  nvbandwidth -j > nb.json; peerproof measure --compare nb.json")]
 pub(super) struct Options {
-    /// GPUs to measure: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
+    /// GPUs to measure: indices, UUIDs or PCI addresses, separated by commas; all free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
     /// Parts to measure, separated by commas: copies (single flows, both directions), curve (by size), latency, streams (all
-    /// that runs at once on three kinds of streams), shapes (many flows at once). All when not given.
+    /// that runs at once on three kinds of streams), shapes (many flows at once); all when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Option<Vec<String>>,
     /// A curve up to 1 GiB, shapes and both directions by multiprocessors and as pulls, too, and more samples.
@@ -40,7 +44,7 @@ pub(super) struct Options {
     /// Size of the copies whose rates are taken ('64MiB', '1GiB', or bytes); 64 MiB when not given, less on small GPUs.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     size: Option<u64>,
-    /// Measure GPUs that other processes use, too, with a quarter of the memory that is free. Their work and our rates will suffer.
+    /// Measure GPUs that other processes use, too, with a quarter of the memory that is free; their work and our rates suffer.
     #[arg(long)]
     shared: bool,
     /// Set the numbers beside those of nvbandwidth: the output of 'nvbandwidth -j'.
@@ -70,7 +74,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         None => Profiles::embedded().map_err(|e| Stop::failed(&e.to_string()))?,
     };
     if let Some(report) = &options.report {
-        qualify::check_file("--report", report)?;
+        qualify::check_report_file("--report", report)?;
     }
     let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
@@ -106,6 +110,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: results.observations,
         reductions: Vec::new(),
         traffic: results.traffic,
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),
@@ -123,7 +128,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     report.took_ms = started.elapsed().as_secs_f64() * 1e3;
     session.leave();
     if let Some(path) = &options.report
-        && let Err(error) = qualify::write_in_place(&report, path)
+        && let Err(error) = super::file::replace(path, |out| json::write(&report, out))
     {
         console::complain(&format!("no report file: {}: {error}", path.display()));
     }
@@ -181,15 +186,14 @@ fn derive(
     report.coverage = coverage(&report.traffic, left_out);
 }
 
-/// All that follows from the numbers of a saved report; what another tool's file said beside it stays as it was.
-pub(super) fn judge(report: &mut Report) {
-    // The embedded profiles are tested to parse; without them nothing is expected of the links.
-    let Ok(profiles) = Profiles::embedded() else {
-        return;
-    };
-    let comparison = report.comparison.take();
+/// The same for a saved report, by the built-in profiles; another tool's numbers stay beside ours as they are.
+pub(super) fn derive_saved(report: &mut Report) {
     let left_out = std::mem::take(&mut report.coverage.left_out);
-    derive(report, &profiles, None, left_out);
+    let comparison = report.comparison.take();
+    // Profiles that do not parse fail every command that needs them; here what was derived then stays.
+    if let Ok(profiles) = Profiles::embedded() {
+        derive(report, &profiles, None, left_out);
+    }
     report.comparison = comparison;
 }
 

@@ -1,7 +1,6 @@
 //! The command line: what people type, and which exit code they get. The only floor that prints or reads the
 //! environment of the operator.
 
-mod again;
 mod bench;
 mod bundle;
 mod console;
@@ -10,6 +9,8 @@ mod diagnose;
 mod diff;
 mod exit;
 mod explain;
+mod file;
+mod gate;
 mod generate;
 mod host;
 mod list;
@@ -19,11 +20,12 @@ mod nccl;
 mod qualify;
 mod recommend;
 mod reduce;
+mod render;
 mod selftest;
 mod size;
 mod verdict;
 
-use crate::{collect, ffi::process, probe, render};
+use crate::{collect, ffi::process, probe};
 use clap::{Parser, Subcommand};
 use std::{path::PathBuf, process::ExitCode};
 
@@ -38,12 +40,14 @@ use std::{path::PathBuf, process::ExitCode};
                   \n\
                   Examples:\n  \
                   peerproof qualify                     test this host, write a report file\n  \
+                  peerproof qualify --prolog            the same for a scheduler: one line, exit code 0 or 1\n  \
                   peerproof map                         what joins the GPUs, without testing\n  \
                   peerproof map --from topo.txt         the same from a pasted 'nvidia-smi topo -m' or an XML file\n  \
                   peerproof measure                     rates and latencies of all copies, alone and at once\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
                   peerproof diff good.json bad.json     what differs between two hosts, or two days\n  \
+                  peerproof render report.json --out report.html  a saved report as one page\n  \
                   peerproof demo                        a simulated host, no GPU needed"
 )]
 struct Arguments {
@@ -56,7 +60,9 @@ struct Arguments {
         global = true,
         value_enum,
         default_value = "auto",
-        value_name = "WHEN"
+        value_name = "WHEN",
+        hide_possible_values = true,
+        display_order = 900
     )]
     color: console::Color,
     /// What to do.
@@ -86,13 +92,17 @@ enum Command {
     Diff(diff::Options),
     /// Pack a report and the files behind it into one archive for support, with names and addresses replaced.
     Bundle(bundle::Options),
+    /// Write a saved report in another form: text, JSON, one HTML page, Markdown, JUnit, Prometheus metrics.
+    Render(render::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
     Explain(explain::Options),
-    /// List what peerproof knows: mechanisms, causes, engines, models.
+    /// List what peerproof knows: mechanisms, causes, engines, models, forms of a report.
+    #[command(after_help = "Example:\n  \
+                      peerproof list | grep ipc")]
     List,
-    /// Run a command on a simulated host, for people without the hardware. Everything says SIMULATED.
+    /// Run a command on a simulated host, for people without the hardware; everything says SIMULATED.
     Demo(demo::Options),
     /// Write man pages or shell completions into a folder.
     Generate(generate::Options),
@@ -132,13 +142,16 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(mut error) => {
             let asked = !error.use_stderr();
+            if !asked {
+                gate::listen_for_prolog();
+            }
             hide_hidden(&mut error);
             // Nothing to do about a closed standard error.
             let _ = error.print();
             return if asked {
                 ExitCode::SUCCESS
             } else {
-                ExitCode::from(exit::USAGE)
+                ExitCode::from(gate::stopped("wrong command line", exit::USAGE))
             };
         }
     };
@@ -148,7 +161,7 @@ pub fn main() -> ExitCode {
             console::complain(
                 "this is a defect of peerproof, not of the host; nothing was concluded",
             );
-            ExitCode::from(exit::FAILED)
+            ExitCode::from(gate::stopped("a defect of peerproof", exit::FAILED))
         }
     }
 }
@@ -198,13 +211,14 @@ fn run(arguments: Arguments) -> u8 {
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
         Command::Diff(options) => diff::run(&surroundings, &options),
         Command::Bundle(options) => bundle::run(&surroundings, &options),
+        Command::Render(options) => render::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&surroundings, &options),
         Command::List => list::run(),
         Command::Demo(options) => demo::run(&options),
         Command::Generate(options) => generate::run(&options),
         Command::Schema => console::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &render::json::schema())?;
+            serde_json::to_writer_pretty(&mut *out, &crate::render::json::schema())?;
             writeln!(out)
         }),
         Command::Worker => protocol(probe::worker::serve(
@@ -230,7 +244,7 @@ fn run(arguments: Arguments) -> u8 {
         Ok(code) => code,
         Err(stop) => {
             console::complain(&stop.message);
-            stop.code
+            gate::stopped(&stop.message, stop.code)
         }
     }
 }

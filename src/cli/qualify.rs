@@ -1,6 +1,8 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{Surroundings, console, exit::Stop, host};
+use super::{
+    Surroundings, console, exit::Stop, file, gate::Gate, host, measure, reduce, render::Also,
+};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -9,7 +11,7 @@ use crate::{
         case::{Record, Rung},
         ladder::Step,
         pair::GpuIndex,
-        report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
+        report::{Coverage, Grading, Kind, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
     probe::{mechanism, plan, reduced, resident, supervisor},
@@ -19,20 +21,28 @@ use crate::{
     },
 };
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 pass, 1 warn, 2 fail, 3 inconclusive or nothing tested, 64 usage, 70 peerproof itself failed; with \
+                  --prolog 0 or 1 (docs/gates.md).\n\n\
+                  Examples:\n  \
+                  peerproof qualify                                     every free GPU, report file in this folder\n  \
+                  peerproof qualify --gpus 0,7 --mechanism bounce,ce-push   narrow down what failed\n  \
+                  peerproof qualify --deep=10m --out night.json         go on with moving seeds\n  \
+                  peerproof qualify --prolog --exit-on fail             for a scheduler: one line, exit code 0 or 1"
+)]
 pub(super) struct Options {
-    /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
+    /// GPUs to test: indices, UUIDs or PCI addresses, separated by commas; all free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
-    /// Pairs to test, separated by commas: '2->5' (quoted) for one direction, 2-5 for both. All when not given.
+    /// Pairs to test, separated by commas: '2->5' (quoted) for one direction, 2-5 for both; all when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pairs: Option<Vec<String>>,
-    /// Mechanisms to test, separated by commas (`peerproof list` has them). All when not given.
+    /// Mechanisms to test, separated by commas (`peerproof list` has them); all when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanism: Option<Vec<String>>,
     /// A look in a few seconds: every mechanism, few sizes, one attempt each.
@@ -41,10 +51,10 @@ pub(super) struct Options {
     /// The default tests, then a soak with moving seeds for this long ('90s', '10m', '2h'; 5 minutes when not given).
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration)]
     deep: Option<Duration>,
-    /// Test GPUs that other processes use, too, with a quarter of the memory that is free. Their work and our rates will suffer.
+    /// Test GPUs that other processes use, too, with a quarter of the memory that is free; their work and our rates suffer.
     #[arg(long, alias = "force-busy")]
     shared: bool,
-    /// Run kernels that wait for each other, and load, also on pairs that failed a lower rung. They may hang.
+    /// Run kernels that wait for each other, and load, also on pairs that failed a lower rung, where they may hang.
     #[arg(long)]
     force_unsafe: bool,
     /// Report file; peerproof-HOST-UTC.json in the current folder when not given.
@@ -56,6 +66,10 @@ pub(super) struct Options {
     /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first.
     #[arg(long, value_name = "FILE")]
     verdict_file: Option<PathBuf>,
+    #[command(flatten)]
+    also: Also,
+    #[command(flatten)]
+    gate: Gate,
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -66,10 +80,14 @@ pub(super) struct Options {
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
     let started = Instant::now();
+    options.gate.start()?;
     let started_at = jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
     check_destination(options)?;
+    let verdict_file = ("--verdict-file", options.verdict_file.as_deref());
+    let report_file = ("--out", options.out.as_deref());
+    options.also.check(&[verdict_file, report_file])?;
     let (mut session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let collected_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -107,6 +125,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: results.observations,
         reductions: results.reductions,
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: results.selftest,
         coverage: Coverage {
@@ -126,6 +145,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     report
         .timings_ms
         .insert(0, ("reading the host".to_string(), collected_ms));
+    left_out.extend(options.gate.expired());
     derive(&mut report, &left_out);
     ask_further(&mut report, &plan, &left_out, |plan, snapshot| {
         probe(surroundings, &mut session, snapshot, plan, &mut journal)
@@ -141,6 +161,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     {
         console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
+    options.also.write(surroundings, &report, &saved);
+    if options.gate.prolog {
+        let chosen = options.gpus.as_ref().map(Vec::len);
+        return options.gate.prolog_code(&report, chosen);
+    }
     if options.json {
         console::print(|out| json::write(&report, out))?;
     } else {
@@ -152,7 +177,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             terminal::write(&report, &closing, &surroundings.console.options, out)
         })?;
     }
-    Ok(report.verdict.grading.exit_code())
+    Ok(options.gate.code(report.verdict.grading))
 }
 
 /// Which GPUs, pairs and mechanisms; and what is thereby left out.
@@ -186,7 +211,7 @@ fn select(snapshot: &Snapshot, options: &Options) -> Result<(plan::Selection, Ve
             gpus,
             pairs,
             mechanisms,
-            budget: match (options.quick, options.deep) {
+            budget: match (options.quick || options.gate.prolog, options.deep) {
                 (true, _) => plan::Budget::Quick,
                 (false, Some(soak)) => plan::Budget::Deep { soak },
                 (false, None) => plan::Budget::Default,
@@ -238,7 +263,7 @@ fn nothing_of_it(
 }
 
 /// A time as people write it: a number and s, m or h.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time: a number and s, m or h, as in 90s, 10m, 2h");
     let split = text.len() - text.chars().last().map_or(0, char::len_utf8);
     let (number, unit) = text.split_at(split);
@@ -359,6 +384,7 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         observations: Vec::new(),
         reductions: Vec::new(),
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),
@@ -447,6 +473,12 @@ fn ask_further(
 
 /// Recomputes all that follows from snapshot and records.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
+    match report.kind() {
+        Kind::Ladder => {}
+        Kind::Reductions => return reduce::derive(report),
+        Kind::Traffic => return measure::derive_saved(report),
+    }
+    report.crossovers = diagnose::reductions::crossovers(&report.reductions);
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);
@@ -472,31 +504,20 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
 /// Refuses an `--out` that cannot become a file, before minutes are spent on it.
 fn check_destination(options: &Options) -> Result<(), Stop> {
     match &options.out {
-        Some(out) => check_file("--out", out),
+        Some(out) => check_report_file("--out", out),
         None => Ok(()),
     }
 }
 
 /// Refuses a report file that cannot become one.
-pub(super) fn check_file(option: &str, out: &Path) -> Result<(), Stop> {
+pub(super) fn check_report_file(option: &str, out: &Path) -> Result<(), Stop> {
     let shown = out.display();
     if out.as_os_str() == "-" {
         return Err(Stop::usage(format!(
             "{option}: '-' is no file; --json prints the report to standard output"
         )));
     }
-    if out.is_dir() {
-        return Err(Stop::usage(format!(
-            "{option}: {shown} is a folder; name a file in it"
-        )));
-    }
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return Err(Stop::usage(format!(
-            "{option}: there is no folder {}",
-            parent.display()
-        )));
-    }
+    file::check(option, out)?;
     if out.exists() {
         console::note(&format!("{shown} exists and will be replaced"));
     }
@@ -505,7 +526,7 @@ pub(super) fn check_file(option: &str, out: &Path) -> Result<(), Stop> {
 
 /// Where the report goes.
 fn destination(options: &Options, snapshot: &Snapshot, started_at: &str) -> Option<PathBuf> {
-    if options.no_file {
+    if options.no_file || options.gate.prolog && options.out.is_none() {
         return None;
     }
     if let Some(out) = &options.out {
@@ -590,7 +611,7 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
     let Some(path) = path else {
         return Saved::NotAsked;
     };
-    match write_in_place(report, path) {
+    match file::replace(path, |out| json::write(report, out)) {
         Ok(()) => {
             if let Some((_, journal)) = journal.file {
                 // The report holds every row of it.
@@ -605,22 +626,6 @@ fn save(report: &Report, path: Option<&Path>, journal: Journal) -> Saved {
             Saved::Failed(format!("{}: {error}{also}", path.display()))
         }
     }
-}
-
-/// Writes the report beside its name and renames it into place; nothing is left where that fails.
-pub(super) fn write_in_place(report: &Report, path: &Path) -> std::io::Result<()> {
-    let draft = path.with_extension("json.part");
-    let written = std::fs::File::create(&draft).and_then(|file| {
-        let mut out = std::io::BufWriter::new(file);
-        json::write(report, &mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&draft);
-    }
-    written
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `peerproof recommend`: launch settings for one engine, from this host, a saved report or numbers alone.
 
-use super::{Surroundings, console, exit::Stop, host, map};
+use super::{Surroundings, console, exit::Stop, file, host, map};
 use crate::{
     advise::{self, Request, launch},
     collect::live::Depth,
@@ -15,10 +15,7 @@ use crate::{
     profile::{self, ModelProfile, Profiles, Version},
     render::{self, launch::Format},
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -430,17 +427,12 @@ fn write_p2p_cache(
     };
     let text = advise::p2p_cache(&evidence, request)
         .map_err(|error| Stop::inconclusive(format!("--write-p2p-cache: {error}")))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = PathBuf::from(beside);
-    fs::write(&beside, text)
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|error| {
-            Stop::usage(format!(
-                "--write-p2p-cache: failed to write {}: {error}",
-                path.display()
-            ))
-        })?;
+    file::replace(path, |out| out.write_all(text.as_bytes())).map_err(|error| {
+        Stop::usage(format!(
+            "--write-p2p-cache: failed to write {}: {error}",
+            path.display()
+        ))
+    })?;
     console::note(&format!(
         "{} written. The engine looks for it at {}",
         path.display(),

@@ -25,27 +25,31 @@ use std::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+                  peerproof reduce                                        every algorithm that all free GPUs can run\n  \
+                  peerproof reduce --gpus 0,1 --bytes 12KiB --eager --graph   one size, both ways of launching\n  \
+                  peerproof reduce --arrangement both --report r.json     as engines run; 'recommend --from r.json' uses it")]
 pub(super) struct Options {
-    /// GPUs, a rank on each: indices, UUIDs or PCI addresses, separated by commas. All free ones when not given.
+    /// GPUs, a rank on each: indices, UUIDs or PCI addresses, separated by commas; all free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
-    /// Algorithms, separated by commas (`peerproof list` has them). All that take so many ranks when not given.
+    /// Algorithms, separated by commas (`peerproof list` has them); all that take so many ranks when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     algorithm: Option<Vec<String>>,
-    /// Bytes of one rank's vector, separated by commas, KiB and MiB allowed ('512,8KiB,1MiB'). 512 to 16 MiB when not given,
+    /// Bytes of one rank's vector, separated by commas, KiB and MiB allowed ('512,8KiB,1MiB'); 512 to 16 MiB when not given,
     /// less on GPUs with little memory.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     bytes: Option<Vec<u64>>,
     /// Element types, separated by commas: fp16, bf16, fp32.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "bf16", value_parser = dtype)]
     dtype: Vec<Dtype>,
-    /// Only as a captured graph, replayed. That is also what happens when neither this nor --eager is given.
+    /// Only as a captured graph, replayed, as when neither this nor --eager is given.
     #[arg(long)]
     graph: bool,
     /// Launched call by call; with --graph both.
     #[arg(long)]
     eager: bool,
-    /// Ranks on one GPU, as streams of one process or as two processes. On several GPUs there is a rank on each.
+    /// Ranks on one GPU, as streams of one process or as two processes; on several GPUs there is a rank on each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: Option<u32>,
     /// Where the ranks run: one process over all GPUs, or a process per GPU over CUDA IPC as engines run.
@@ -72,7 +76,7 @@ pub(super) struct Options {
     /// Also use GPUs on which other processes run.
     #[arg(long)]
     shared: bool,
-    /// Leave NCCL out. It runs beside the algorithms, in processes of its own, where libnccl.so.2 is found.
+    /// Leave NCCL out, which runs beside the algorithms, in processes of its own, where libnccl.so.2 is found.
     #[arg(long, conflicts_with = "nccl")]
     no_nccl: bool,
     /// libnccl.so.2 to open instead of looking for one.
@@ -122,7 +126,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let algorithms = algorithms(options)?;
     // Before minutes of work, not after.
     if let Some(report) = &options.report {
-        super::qualify::check_file("--report", report)?;
+        super::qualify::check_report_file("--report", report)?;
     }
     let (session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
@@ -162,9 +166,6 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         remarks.append(&mut answer.notes);
         rows.append(&mut answer.reductions);
     }
-    reductions::flag(&mut rows);
-    let crossovers = reductions::crossovers(&rows);
-    let verdict = verdict(&rows);
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -179,31 +180,42 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         observations: Vec::new(),
         reductions: rows,
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: None,
-        coverage: Coverage::default(),
+        coverage: Coverage {
+            left_out: remarks,
+            ..Coverage::default()
+        },
         findings: Vec::new(),
         consumers: Vec::new(),
         recommendations: Vec::new(),
-        verdict,
+        verdict: super::qualify::nothing_yet(),
         timings_ms: Vec::new(),
         worker_environment: Vec::new(),
         interrupted: crate::ffi::process::interrupted(),
         snapshot,
     };
     report.snapshot.authenticity = report.authenticity;
+    derive(&mut report);
     if let Some(file) = &options.report {
-        super::qualify::write_in_place(&report, file)
+        super::file::replace(file, |out| json::write(&report, out))
             .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
     }
     if options.json {
         console::print(|out| json::write(&report, out))?;
     } else {
         let options = &surroundings.console.options;
-        let derived = (crossovers.as_slice(), remarks.as_slice());
-        console::print(|out| render::reduce::write(&report, derived, options, out))?;
+        console::print(|out| render::reduce::write(&report, options, out))?;
     }
     Ok(report.verdict.grading.exit_code())
+}
+
+/// All that follows from the rows.
+pub(super) fn derive(report: &mut Report) {
+    reductions::flag(&mut report.reductions);
+    report.crossovers = reductions::crossovers(&report.reductions);
+    report.verdict = verdict(&report.reductions);
 }
 
 /// Algorithms that were named, or all.
@@ -480,14 +492,6 @@ fn threads(text: &str) -> Result<u32, String> {
     threads
         .filter(|n| n.is_multiple_of(32) && (32..=512).contains(n))
         .ok_or_else(|| format!("'{text}': a multiple of 32 from 32 to 512"))
-}
-
-/// Judges the rows of a saved report again.
-pub(super) fn judge(report: &mut Report) {
-    let rows = &report.reductions;
-    report.coverage.planned = rows.len() as u32;
-    report.coverage.ran = rows.iter().filter(|row| row.outcome.ran()).count() as u32;
-    report.verdict = verdict(rows);
 }
 
 /// What all rows come to.

@@ -12,6 +12,11 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every 'qualify' begins with it. The exit code is 0 when all that was planted was named, else 3.\n\n\
+                  Example:\n  \
+                  peerproof selftest --gpu 0000:19:00.0"
+)]
 pub(super) struct Options {
     /// GPU to use: an index, a UUID or a PCI address; the first one that is free when not given.
     #[arg(long, value_name = "GPU")]

@@ -1,6 +1,6 @@
 //! `peerproof verdict`: what a saved verdict says, and whether it still holds for this host. Writes verdict files, too.
 
-use super::{Surroundings, console, exit::INCONCLUSIVE, exit::Stop, host};
+use super::{Surroundings, console, exit::INCONCLUSIVE, exit::Stop, file, host};
 use crate::{
     collect::live::Depth,
     model::{
@@ -14,8 +14,7 @@ use crate::{
     },
 };
 use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -34,6 +33,9 @@ pub(super) struct Options {
     /// Compare with this host: driver, kernel, BIOS, GPUs, links and time.
     #[arg(long)]
     check: bool,
+    /// With --check: also whether every GPU of this host was tested.
+    #[arg(long, requires = "check")]
+    all_gpus: bool,
 }
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
@@ -60,7 +62,12 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         });
     }
     let (_session, snapshot) = host::read(surroundings, Depth::Full)?;
-    let objections = file.objections(&snapshot, now.as_second(), until.as_second());
+    let mut objections = file.objections(&snapshot, now.as_second(), until.as_second());
+    let untested = file.untested();
+    if options.all_gpus && !untested.is_empty() {
+        let list: Vec<String> = untested.iter().map(u32::to_string).collect();
+        objections.push(format!("GPUs {}: were not tested", list.join(", ")));
+    }
     console::print(|out| {
         if objections.is_empty() {
             return writeln!(
@@ -144,19 +151,8 @@ fn tell(file: &VerdictFile, expired: bool, width: usize) -> Result<u8, Stop> {
 /// Refuses a destination that cannot become a file, and takes away what stands there: while a new run is on, the old
 /// verdict is in question, and a run that dies must not leave it behind.
 pub(super) fn make_way(path: &Path) -> Result<(), Stop> {
+    file::check("--verdict-file", path)?;
     let shown = path.display();
-    if path.is_dir() {
-        return Err(Stop::usage(format!(
-            "--verdict-file: {shown} is a folder; name a file in it"
-        )));
-    }
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    if let Some(parent) = parent.filter(|p| !p.is_dir()) {
-        return Err(Stop::usage(format!(
-            "--verdict-file: there is no folder {}",
-            parent.display()
-        )));
-    }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Stop::usage(format!(
             "--verdict-file: {shown} cannot be replaced: {error}"
@@ -173,19 +169,5 @@ pub(super) fn save(report: &Report, path: &Path) -> io::Result<()> {
     let started: jiff::Timestamp = report.started_at.parse().map_err(io::Error::other)?;
     let until = started + jiff::SignedDuration::from_hours(24 * VALID_DAYS);
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".part");
-    let draft = PathBuf::from(draft);
-    let written = File::create(&draft).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        VerdictFile::of(report, until).write(&mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    if written.is_err() {
-        // Nothing to do about a draft that cannot be removed either: it has another name.
-        let _ = std::fs::remove_file(&draft);
-    }
-    written
+    file::replace(path, |out| VerdictFile::of(report, until).write(out))
 }

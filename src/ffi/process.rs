@@ -70,6 +70,17 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     }
 }
 
+/// As if an interrupt had arrived: time is up.
+pub fn interrupt() {
+    INTERRUPTS.fetch_max(1, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Ends the program at once, without waiting for anything; workers die with it.
+pub fn leave(code: u8) -> ! {
+    // SAFETY: _exit only ends this process.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
 /// Whether an interrupt has arrived since [`catch_interrupts`].
 pub fn interrupted() -> bool {
     INTERRUPTS.load(std::sync::atomic::Ordering::SeqCst) > 0

@@ -13,7 +13,11 @@ use crate::{
     model::reduction::Dtype,
 };
 use serde::{Deserialize, Serialize};
-use std::{ffi::CString, sync::Arc, time::Duration};
+use std::{
+    ffi::{CStr, CString},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// The committed PTX, compiled by the driver.
 pub const REDUCE_PTX: &str = include_str!("../../kernels/reduce.ptx");
@@ -217,58 +221,109 @@ pub struct Verdict {
     pub instead: [[u64; RANK_LIMIT]; 3],
 }
 
-/// The module and its kernels in one context.
+/// How an entry point begins in PTX as the compiler writes it.
+const ENTRY: &str = ".visible .entry ";
+
+/// The PTX with these entry points alone. They share no data and call nothing, so each is whole by itself; the driver's
+/// compiler, whose time grows with the text, then compiles no algorithm that is not run.
+fn part(names: &[&CStr]) -> Option<CString> {
+    let (head, entries) = REDUCE_PTX.split_once(ENTRY)?;
+    let mut text = head.to_string();
+    let mut found = 0;
+    for entry in entries.split(ENTRY) {
+        let (name, _) = entry.split_once('(')?;
+        if names.iter().any(|n| n.to_bytes() == name.as_bytes()) {
+            text.push_str(ENTRY);
+            text.push_str(entry);
+            found += 1;
+        }
+    }
+    (found == names.len())
+        .then(|| CString::new(text).ok())
+        .flatten()
+}
+
+/// A kernel that reduces, and the module that holds it.
+#[derive(Clone, Copy)]
+struct Loaded {
+    kernel: Kernel,
+    module: ModuleHandle,
+    function: FunctionHandle,
+}
+
+/// The kernels in one context: those that fill and judge, and of those that reduce the ones that were asked for.
 pub struct Reduce {
     context: Arc<Context>,
     module: ModuleHandle,
-    words: FunctionHandle,
-    push: FunctionHandle,
-    pull: FunctionHandle,
-    two_shot: FunctionHandle,
-    staged: FunctionHandle,
-    islands: FunctionHandle,
     gate: FunctionHandle,
     fill: FunctionHandle,
     verify: FunctionHandle,
+    loaded: Mutex<Vec<Loaded>>,
+}
+
+impl Kernel {
+    /// Its entry point.
+    fn entry(self) -> &'static CStr {
+        match self {
+            Kernel::Words => c"peerproof_reduce_words",
+            Kernel::Push => c"peerproof_reduce_push",
+            Kernel::Pull => c"peerproof_reduce_pull",
+            Kernel::TwoShot => c"peerproof_reduce_two_shot",
+            Kernel::Staged => c"peerproof_reduce_staged",
+            Kernel::Islands => c"peerproof_reduce_islands",
+        }
+    }
+}
+
+/// Lets the driver compile these entry points.
+fn compile(context: &Context, names: &[&CStr]) -> Result<ModuleHandle, KernelError> {
+    let text =
+        part(names).ok_or_else(|| KernelError::NoJit("the embedded PTX is damaged".into()))?;
+    context.bind()?;
+    context.driver().module_load(&text).map_err(explain)
 }
 
 impl Reduce {
-    /// Lets the driver compile the PTX for `context`. Must be done, and each kernel launched once, before any of them waits.
+    /// Lets the driver compile what fills and judges for `context`. A kernel that reduces is compiled when [`resident`] first
+    /// asks for it. All of that must be done, and each kernel launched once, before any of them waits.
+    ///
+    /// [`resident`]: Reduce::resident
     pub fn load(context: &Arc<Context>) -> Result<Reduce, KernelError> {
         let (major, minor) = context.device().compute_capability;
         if (major, minor) < LOWEST_COMPUTE_CAPABILITY {
             return Err(KernelError::TooOld(major, minor));
         }
-        context.bind()?;
-        let driver = context.driver();
-        let text = CString::new(REDUCE_PTX)
-            .map_err(|_| KernelError::NoJit("the embedded PTX is damaged".into()))?;
-        let module = driver.module_load(&text).map_err(explain)?;
-        let function = |name| driver.module_function(module, name);
+        let [gate, fill, verify] = [
+            c"peerproof_reduce_gate",
+            c"peerproof_reduce_fill",
+            c"peerproof_reduce_verify",
+        ];
+        let module = compile(context, &[gate, fill, verify])?;
+        let function = |name| context.driver().module_function(module, name);
         Ok(Reduce {
-            words: function(c"peerproof_reduce_words")?,
-            push: function(c"peerproof_reduce_push")?,
-            pull: function(c"peerproof_reduce_pull")?,
-            two_shot: function(c"peerproof_reduce_two_shot")?,
-            staged: function(c"peerproof_reduce_staged")?,
-            islands: function(c"peerproof_reduce_islands")?,
-            gate: function(c"peerproof_reduce_gate")?,
-            fill: function(c"peerproof_reduce_fill")?,
-            verify: function(c"peerproof_reduce_verify")?,
+            gate: function(gate)?,
+            fill: function(fill)?,
+            verify: function(verify)?,
             context: context.clone(),
             module,
+            loaded: Mutex::default(),
         })
     }
 
-    fn function(&self, kernel: Kernel) -> FunctionHandle {
-        match kernel {
-            Kernel::Words => self.words,
-            Kernel::Push => self.push,
-            Kernel::Pull => self.pull,
-            Kernel::TwoShot => self.two_shot,
-            Kernel::Staged => self.staged,
-            Kernel::Islands => self.islands,
+    fn function(&self, kernel: Kernel) -> Result<FunctionHandle, KernelError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = loaded.iter().find(|l| l.kernel == kernel) {
+            return Ok(held.function);
         }
+        let name = kernel.entry();
+        let module = compile(&self.context, &[name])?;
+        let function = self.context.driver().module_function(module, name)?;
+        loaded.push(Loaded {
+            kernel,
+            module,
+            function,
+        });
+        Ok(function)
     }
 
     /// Queues one rank's part in a call.
@@ -323,7 +378,7 @@ impl Reduce {
             Argument::U64(kernel.room(ranks as u32, call.largest)),
             Argument::U64(nanoseconds(call.limit)),
         ];
-        Ok(stream.launch(self.function(kernel), blocks, threads, &arguments)?)
+        Ok(stream.launch(self.function(kernel)?, blocks, threads, &arguments)?)
     }
 
     /// Queues a wait until the word at `gate`, in host memory, is not 0, or until `limit` has passed.
@@ -394,9 +449,9 @@ impl Reduce {
 
     /// Blocks of this many threads that fit the device at once.
     pub fn resident(&self, kernel: Kernel, threads: u32) -> Result<u64, KernelError> {
+        let function = self.function(kernel)?;
         self.context.bind()?;
-        let driver = self.context.driver();
-        let each = driver.occupancy(self.function(kernel), threads)?;
+        let each = self.context.driver().occupancy(function, threads)?;
         Ok(each.max(0) as u64 * u64::from(self.context.device().multiprocessors))
     }
 }
@@ -404,7 +459,11 @@ impl Reduce {
 impl Drop for Reduce {
     fn drop(&mut self) {
         if !super::hung() && self.context.bind().is_ok() {
-            let _ = self.context.driver().module_unload(self.module);
+            let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            let modules = loaded.iter().map(|l| l.module);
+            for module in modules.chain([self.module]) {
+                let _ = self.context.driver().module_unload(module);
+            }
         }
     }
 }
@@ -491,4 +550,37 @@ pub fn read_given_up(bytes: &[u8]) -> Vec<GivenUp> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part is the head of the file and what was asked for, and all parts together are all entry points.
+    #[test]
+    fn parts_of_the_ptx_are_whole() {
+        let tools = [
+            c"peerproof_reduce_gate",
+            c"peerproof_reduce_fill",
+            c"peerproof_reduce_verify",
+        ];
+        let mut entries = 0;
+        let alone = Kernel::ALL.iter().map(|k| vec![k.entry()]);
+        for names in alone.chain([tools.to_vec()]) {
+            let text = part(&names).unwrap().into_string().unwrap();
+            assert!(text.contains(".version") && text.contains(".address_size 64"));
+            assert_eq!(text.matches(ENTRY).count(), names.len());
+            for name in &names {
+                let name = name.to_str().unwrap();
+                assert!(text.contains(&format!("{ENTRY}{name}(")), "{name}");
+            }
+            assert_eq!(text.matches('{').count(), text.matches('}').count());
+            entries += names.len();
+        }
+        assert_eq!(entries, REDUCE_PTX.matches(ENTRY).count());
+        assert!(part(&[c"peerproof_reduce_no_such"]).is_none());
+        // What every entry point would need stands in the head, which has no data and no function.
+        let (head, _) = REDUCE_PTX.split_once(ENTRY).unwrap();
+        assert!(!head.contains(".global") && !head.contains(".func") && !head.contains(".const"));
+    }
 }

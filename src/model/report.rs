@@ -2,6 +2,7 @@
 
 use super::{
     case::{Record, Rung, Subject, WrongKind},
+    crossover::Crossover,
     finding::{Consumer, Finding, Recommendation},
     ladder::{self, Step},
     pair::OrderedPair,
@@ -52,6 +53,9 @@ pub struct Report {
     /// Ground state: transfers that were timed by `peerproof measure`; empty in older reports and where none was asked for.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// Derived: the fastest proven all-reduce by size, and where that changes; empty in older reports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crossovers: Vec<Crossover>,
     /// Derived: another tool's numbers beside ours, where its file was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
@@ -75,7 +79,27 @@ pub struct Report {
     pub interrupted: bool,
 }
 
+/// What a report is about, which decides its page and what is derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The ladder, as `qualify` climbs it.
+    Ladder,
+    /// All-reduces alone, as `reduce` runs them.
+    Reductions,
+    /// Timed transfers alone, as `measure` runs them.
+    Traffic,
+}
+
 impl Report {
+    /// What it is about. A report without any rows is one of a ladder: that of a host on which nothing could be tried.
+    pub fn kind(&self) -> Kind {
+        match (self.records.is_empty(), &self.traffic, &self.reductions) {
+            (true, traffic, _) if !traffic.is_empty() => Kind::Traffic,
+            (true, _, reductions) if !reductions.is_empty() => Kind::Reductions,
+            _ => Kind::Ladder,
+        }
+    }
+
     /// How far `pair` came. A rung counts when each of its mechanisms that applies ran, at every planned size, and nothing of
     /// it failed or was refused; a rung that does not exist here is stepped over. Rung 0 is what is left of a pair whose
     /// claims are known and of which nothing else is proven.

@@ -12,8 +12,8 @@ use crate::model::{
 };
 use std::{cmp::Reverse, io};
 
-/// The record most worth a look, and one of another kind of wrong if there is one.
-fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
+/// All wrong buffers, the one most worth a look first.
+pub(super) fn wrong(report: &Report) -> Vec<(&Record, &Corruption)> {
     let mut all: Vec<(&Record, &Corruption)> = report
         .records
         .iter()
@@ -32,6 +32,12 @@ fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
             r.case.id,
         )
     });
+    all
+}
+
+/// The record most worth a look, and one of another kind of wrong if there is one.
+fn worst(report: &Report) -> Vec<(&Record, &Corruption)> {
+    let all = wrong(report);
     let Some(first) = all.first().copied() else {
         return Vec::new();
     };
@@ -67,11 +73,7 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         one(record, corruption, if position == 0 { 3 } else { 2 }, page)?;
     }
     for group in others.iter().take(MOST_GROUPS) {
-        let mut who = group.groups.clone();
-        if !group.pairs.is_empty() {
-            who.insert(0, pairs_in_words(&group.pairs, usize::MAX));
-        }
-        let (who, how) = (who.join(" and "), group.mechanisms.join(", "));
+        let (who, how) = (group.who(), group.mechanisms.join(", "));
         page.text(2, Tone::Plain, &format!("{who} by {how}: {}", group.what))?;
     }
     if others.len() > MOST_GROUPS {
@@ -82,14 +84,26 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// Failures and refusals that leave no data to look at, those that say the same together.
-struct Group {
-    what: String,
-    pairs: Vec<OrderedPair>,
-    groups: Vec<String>,
-    mechanisms: Vec<String>,
+pub(super) struct Group {
+    pub(super) what: String,
+    pub(super) pairs: Vec<OrderedPair>,
+    /// Groups of GPUs, in words.
+    pub(super) groups: Vec<String>,
+    pub(super) mechanisms: Vec<String>,
 }
 
-fn without_data(report: &Report) -> Vec<Group> {
+impl Group {
+    /// "0->1 and 2->3", "GPUs 0-3".
+    pub(super) fn who(&self) -> String {
+        let mut who = self.groups.clone();
+        if !self.pairs.is_empty() {
+            who.insert(0, pairs_in_words(&self.pairs, usize::MAX));
+        }
+        who.join(" and ")
+    }
+}
+
+pub(super) fn without_data(report: &Report) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for record in &report.records {
         if matches!(record.case.subject, Subject::Gpu(_)) {
@@ -145,24 +159,24 @@ pub(super) fn rung_words(rung: Rung) -> String {
     }
 }
 
-fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> io::Result<()> {
+/// "0->1 by ce-push at rung 2 (copied): case 12, 8 MiB at offset 0x0".
+pub(super) fn case_words(record: &Record) -> String {
     let case = &record.case;
-    page.labelled(
-        Tone::Bad,
-        &format!("  {} ", c.kind),
-        Tone::Strong,
-        &format!(
-            "{} by {} at rung {}{}: case {}, {} at offset {:#x}",
-            case.subject,
-            cut(&case.mechanism, 24),
-            rung_words(case.rung),
-            case.load
-                .map_or_else(String::new, |load| format!(", {}", load.words())),
-            case.id,
-            size(case.bytes),
-            case.offset
-        ),
-    )?;
+    format!(
+        "{} by {} at rung {}{}: case {}, {} at offset {:#x}",
+        case.subject,
+        cut(&case.mechanism, 24),
+        rung_words(case.rung),
+        case.load
+            .map_or_else(String::new, |load| format!(", {}", load.words())),
+        case.id,
+        size(case.bytes),
+        case.offset
+    )
+}
+
+/// What is known of a wrong buffer beyond its samples, a sentence each.
+pub(super) fn sentences(record: &Record, c: &Corruption) -> Vec<String> {
     let access = match record.peer_access {
         PeerAccess::NotApplicable => None,
         PeerAccess::Off => Some("peer access never enabled"),
@@ -186,7 +200,7 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         count(c.attempts_ran as usize, "attempt"),
         c.attempt
     ));
-    page.text(4, Tone::Plain, &moved)?;
+    let mut said = vec![moved];
     let classes = [
         ("right", c.counts.equal),
         ("poison", c.counts.poison),
@@ -203,20 +217,16 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
         .filter(|(_, number)| *number > 0)
         .map(|(name, number)| format!("{} {name}", grouped(*number)))
         .collect();
-    page.text(
-        4,
-        Tone::Plain,
-        &format!(
-            "{} of {} units of 16 bytes wrong, from offset {:#x} to {:#x}: {}",
-            grouped(c.wrong_units),
-            grouped(c.units),
-            c.first_offset,
-            c.last_offset,
-            counted.join(", ")
-        ),
-    )?;
+    said.push(format!(
+        "{} of {} units of 16 bytes wrong, from offset {:#x} to {:#x}: {}",
+        grouped(c.wrong_units),
+        grouped(c.units),
+        c.first_offset,
+        c.last_offset,
+        counted.join(", ")
+    ));
     if !c.detail.trim().is_empty() {
-        page.text(4, Tone::Plain, &c.detail)?;
+        said.push(c.detail.clone());
     }
     let answers: Vec<&str> = [
         (
@@ -239,7 +249,16 @@ fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> 
     .filter_map(|(answer, yes, no)| answer.map(|a| if a { *yes } else { *no }))
     .collect();
     if !answers.is_empty() {
-        page.text(4, Tone::Plain, &answers.join("; "))?;
+        said.push(answers.join("; "));
+    }
+    said
+}
+
+fn one(record: &Record, c: &Corruption, samples: usize, page: &mut Page<'_>) -> io::Result<()> {
+    let label = format!("  {} ", c.kind);
+    page.labelled(Tone::Bad, &label, Tone::Strong, &case_words(record))?;
+    for sentence in sentences(record, c) {
+        page.text(4, Tone::Plain, &sentence)?;
     }
     for sample in c.samples.iter().take(samples) {
         unit(sample, page)?;

@@ -218,6 +218,27 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
     legend(snapshot, &used, page)
 }
 
+/// Path types in words.
+pub(super) const PATHS: [(PathType, &str); 5] = [
+    (
+        PathType::Pix,
+        "at most one PCIe bridge (a switch) in between",
+    ),
+    (
+        PathType::Pxb,
+        "several PCIe bridges, all below one host bridge",
+    ),
+    (
+        PathType::Phb,
+        "through a PCIe host bridge, that is, the CPU",
+    ),
+    (PathType::Node, "between host bridges of one NUMA node"),
+    (
+        PathType::Sys,
+        "between NUMA nodes, over the link that joins them",
+    ),
+];
+
 fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Result<()> {
     let mut entries: Vec<(&str, String)> = vec![("X", "the GPU itself".to_string())];
     if used.iter().any(|u| u.starts_with("NV")) {
@@ -241,26 +262,7 @@ fn legend(snapshot: &Snapshot, used: &[String], page: &mut Page<'_>) -> io::Resu
             .to_string(),
         ));
     }
-    let words = [
-        (
-            PathType::Pix,
-            "at most one PCIe bridge (a switch) in between",
-        ),
-        (
-            PathType::Pxb,
-            "several PCIe bridges, all below one host bridge",
-        ),
-        (
-            PathType::Phb,
-            "through a PCIe host bridge, that is, the CPU",
-        ),
-        (PathType::Node, "between host bridges of one NUMA node"),
-        (
-            PathType::Sys,
-            "between NUMA nodes, over the link that joins them",
-        ),
-    ];
-    let names: Vec<(String, &str)> = words.iter().map(|(p, w)| (p.to_string(), *w)).collect();
+    let names: Vec<(String, &str)> = PATHS.iter().map(|(p, w)| (p.to_string(), *w)).collect();
     for (name, meaning) in &names {
         if used.iter().any(|u| u == name) {
             entries.push((name, (*meaning).to_string()));

@@ -18,7 +18,7 @@ use crate::stats::{mad, median};
 use std::{collections::BTreeMap, io};
 
 /// Pairs of the tested GPUs, row by row.
-fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
+pub(super) fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
     let tested = &report.tested_gpus;
     tested
         .iter()
@@ -27,7 +27,7 @@ fn tested_pairs(report: &Report) -> Vec<OrderedPair> {
 }
 
 /// Three letters for narrow tables.
-fn code(word: &str) -> &'static str {
+pub(super) fn code(word: &str) -> &'static str {
     match word {
         "zeroed" => "zer",
         "ones" => "one",
@@ -88,7 +88,7 @@ fn highest_tried(report: &Report) -> Option<Rung> {
         .max()
 }
 
-fn tone_of(report: &Report, rung: Rung) -> Tone {
+pub(super) fn tone_of(report: &Report, rung: Rung) -> Tone {
     if Some(rung) == highest_tried(report) {
         Tone::Good
     } else {
@@ -97,9 +97,9 @@ fn tone_of(report: &Report, rung: Rung) -> Tone {
 }
 
 /// A height that pairs reached, and whether they were right under load besides.
-type Height = (Rung, bool);
+pub(super) type Height = (Rung, bool);
 
-fn known_at((rung, loaded): Height) -> String {
+pub(super) fn known_at((rung, loaded): Height) -> String {
     let load = if loaded {
         ", and right under load (rung 7)"
     } else {
@@ -112,7 +112,7 @@ fn known_at((rung, loaded): Height) -> String {
     }
 }
 
-fn height_text((rung, loaded): Height) -> String {
+pub(super) fn height_text((rung, loaded): Height) -> String {
     let number = rung.number().unwrap_or_default();
     if loaded {
         format!("{number}+7")
@@ -163,73 +163,113 @@ fn notes(
     Ok(())
 }
 
+/// What a matrix says of one pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seen<'a> {
+    /// Something went wrong, or was refused on a rung of one process.
+    Stopped(&'a Record),
+    /// Nothing did, up to here.
+    Reached(Height),
+    /// Nothing was tested and nothing is claimed.
+    Unknown,
+}
+
+/// The climbs of all tested pairs, sorted for matrices and their legends.
+#[derive(Default)]
+pub(super) struct Climbs<'a> {
+    /// One for each tested pair.
+    pub(super) seen: BTreeMap<OrderedPair, Seen<'a>>,
+    /// What stopped pairs, by its word; the word with most pairs first.
+    pub(super) stopped: Vec<(&'static str, Vec<(OrderedPair, &'a Record)>)>,
+    /// Pairs that nothing stopped, by height.
+    pub(super) reached: BTreeMap<Height, usize>,
+    /// Why pairs that nothing failed on did not come higher.
+    pub(super) open: BTreeMap<String, Vec<OrderedPair>>,
+    /// Pairs of which nothing is known.
+    pub(super) unknown: usize,
+}
+
+/// The climbs of the pairs of all tested GPUs.
+pub(super) fn climbs(report: &Report) -> Climbs<'_> {
+    let mut all = Climbs::default();
+    let mut stopped: BTreeMap<&'static str, Vec<(OrderedPair, &Record)>> = BTreeMap::new();
+    for pair in tested_pairs(report) {
+        let standing = report.standing(pair);
+        let loaded = matches!(standing.loaded, RungState::Intact);
+        // A clean no above the single process takes nothing from what was proven below it.
+        let stopped_by = standing
+            .stopped_by
+            .filter(|r| r.outcome.is_failure() || r.case.rung < Rung::Shared);
+        if stopped_by.is_none()
+            && let Some(note) = held_back(report, &standing)
+        {
+            all.open.entry(note).or_default().push(pair);
+        }
+        let seen = match (stopped_by, standing.reached) {
+            (Some(record), _) => {
+                let word = record.outcome.word();
+                stopped.entry(word).or_default().push((pair, record));
+                Seen::Stopped(record)
+            }
+            (None, Some(rung)) => {
+                let height = (rung, loaded && rung < Rung::Loaded);
+                *all.reached.entry(height).or_default() += 1;
+                Seen::Reached(height)
+            }
+            (None, None) => {
+                all.unknown += 1;
+                Seen::Unknown
+            }
+        };
+        all.seen.insert(pair, seen);
+    }
+    all.stopped = stopped.into_iter().collect();
+    all.stopped
+        .sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
+    all
+}
+
+impl Climbs<'_> {
+    /// The height, if every pair reached it and nothing else: a matrix of one number says no more than the number.
+    pub(super) fn alike(&self) -> Option<Height> {
+        let one = self.reached.len() == 1 && self.stopped.is_empty() && self.unknown == 0;
+        self.reached.keys().next().copied().filter(|_| one)
+    }
+}
+
+/// What stopped these pairs, in words: "zeros arrived. By ce-push at rung 2 (copied): all 56 ordered pairs".
+pub(super) fn stopped_text(word: &str, records: &[(OrderedPair, &Record)], all: usize) -> String {
+    let mut mechanisms: Vec<String> = Vec::new();
+    for (_, record) in records {
+        let mut name = format!(
+            "{} at rung {}",
+            cut(&record.case.mechanism, 24),
+            rung_words(record.case.rung)
+        );
+        if let Some(load) = record.case.load {
+            name.push_str(&format!(", {}", load.words()));
+        }
+        if !mechanisms.contains(&name) {
+            mechanisms.push(name);
+        }
+    }
+    let list: Vec<OrderedPair> = records.iter().map(|(p, _)| *p).collect();
+    format!(
+        "{}. By {}: {}",
+        meaning(word),
+        mechanisms.join(", "),
+        pairs_in_words(&list, all)
+    )
+}
+
 /// The matrix with the rung that each pair reached, or the word of what went wrong; then what the words mean.
 pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let pairs = tested_pairs(report);
     if pairs.is_empty() {
         return Ok(());
     }
-    let mut stopped: BTreeMap<&'static str, Vec<(OrderedPair, &Record)>> = BTreeMap::new();
-    let mut unknown = 0usize;
-    let mut reached: BTreeMap<Height, usize> = BTreeMap::new();
-    let mut open: BTreeMap<String, Vec<OrderedPair>> = BTreeMap::new();
-    let mut rows = Vec::new();
-    for source in &report.tested_gpus {
-        let mut cells = Vec::new();
-        for destination in &report.tested_gpus {
-            let Some(pair) = OrderedPair::new(*source, *destination) else {
-                cells.push(Cell::Diagonal);
-                continue;
-            };
-            let standing = report.standing(pair);
-            let loaded = matches!(standing.loaded, RungState::Intact);
-            // A clean no above the single process takes nothing from what was proven below it.
-            let stopped_by = standing
-                .stopped_by
-                .filter(|r| r.outcome.is_failure() || r.case.rung < Rung::Shared);
-            if stopped_by.is_none()
-                && let Some(note) = held_back(report, &standing)
-            {
-                open.entry(note).or_default().push(pair);
-            }
-            cells.push(match (stopped_by, standing.reached) {
-                (Some(record), _) => {
-                    let word = record.outcome.word();
-                    stopped.entry(word).or_default().push((pair, record));
-                    Cell::Value {
-                        text: word.to_string(),
-                        code: Some(code(word)),
-                        tone: if record.outcome.is_failure() {
-                            Tone::Bad
-                        } else {
-                            Tone::Doubt
-                        },
-                    }
-                }
-                (None, Some(rung)) => {
-                    let height = (rung, loaded && rung < Rung::Loaded);
-                    *reached.entry(height).or_default() += 1;
-                    Cell::Value {
-                        text: height_text(height),
-                        code: None,
-                        tone: tone_of(report, rung),
-                    }
-                }
-                (None, None) => {
-                    unknown += 1;
-                    Cell::Missing
-                }
-            });
-        }
-        rows.push((format!("GPU{source}"), cells));
-    }
-    if let (Some((height, _)), 1, true, 0) = (
-        reached.iter().next(),
-        reached.len(),
-        stopped.is_empty(),
-        unknown,
-    ) {
-        // A matrix of one number says no more than the number.
+    let climbs = climbs(report);
+    if let Some(height) = climbs.alike() {
         page.blank()?;
         let label = if pairs.len() > 2 {
             format!("All {} ordered pairs: ", pairs.len())
@@ -240,9 +280,39 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             tone_of(report, height.0),
             &label,
             Tone::Plain,
-            &known_at(*height),
+            &known_at(height),
         )?;
-        return notes(&open, pairs.len(), page);
+        return notes(&climbs.open, pairs.len(), page);
+    }
+    let mut rows = Vec::new();
+    for source in &report.tested_gpus {
+        let cell = |destination: &u32| {
+            let Some(pair) = OrderedPair::new(*source, *destination) else {
+                return Cell::Diagonal;
+            };
+            match climbs.seen.get(&pair) {
+                Some(Seen::Stopped(record)) => {
+                    let word = record.outcome.word();
+                    Cell::Value {
+                        text: word.to_string(),
+                        code: Some(code(word)),
+                        tone: if record.outcome.is_failure() {
+                            Tone::Bad
+                        } else {
+                            Tone::Doubt
+                        },
+                    }
+                }
+                Some(Seen::Reached(height)) => Cell::Value {
+                    text: height_text(*height),
+                    code: None,
+                    tone: tone_of(report, height.0),
+                },
+                Some(Seen::Unknown) | None => Cell::Missing,
+            }
+        };
+        let cells = report.tested_gpus.iter().map(cell).collect();
+        rows.push((format!("GPU{source}"), cells));
     }
     page.heading("Pairs: rung reached or what went wrong; row = source, column = destination")?;
     let form = Matrix {
@@ -254,7 +324,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
     }
     .write(page)?;
 
-    for (height, number) in reached.iter().rev() {
+    for (height, number) in climbs.reached.iter().rev() {
         page.labelled(
             Tone::Faint,
             &format!("  {:<9} ", height_text(*height)),
@@ -263,29 +333,12 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
         )?;
     }
     // Said of all pairs that have a number, it needs no list.
-    notes(&open, reached.values().sum(), page)?;
-    let mut stopped: Vec<_> = stopped.into_iter().collect();
-    stopped.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
-    for (word, records) in &stopped {
+    notes(&climbs.open, climbs.reached.values().sum(), page)?;
+    for (word, records) in &climbs.stopped {
         let shown = match form {
             Form::Codes => code(word),
             Form::Words => word,
         };
-        let mut mechanisms: Vec<String> = Vec::new();
-        for (_, record) in records {
-            let mut name = format!(
-                "{} at rung {}",
-                cut(&record.case.mechanism, 24),
-                rung_words(record.case.rung)
-            );
-            if let Some(load) = record.case.load {
-                name.push_str(&format!(", {}", load.words()));
-            }
-            if !mechanisms.contains(&name) {
-                mechanisms.push(name);
-            }
-        }
-        let list: Vec<OrderedPair> = records.iter().map(|(p, _)| *p).collect();
         let spelled = match form {
             Form::Codes => format!("{word}: "),
             Form::Words => String::new(),
@@ -295,22 +348,17 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
             if failed { Tone::Bad } else { Tone::Doubt },
             &format!("  {shown:<9} "),
             Tone::Plain,
-            &format!(
-                "{spelled}{}. By {}: {}",
-                meaning(word),
-                mechanisms.join(", "),
-                pairs_in_words(&list, pairs.len())
-            ),
+            &format!("{spelled}{}", stopped_text(word, records, pairs.len())),
         )?;
     }
-    if unknown > 0 {
+    if climbs.unknown > 0 {
         page.labelled(
             Tone::Doubt,
             "  n/a       ",
             Tone::Plain,
             &format!(
                 "nothing tested, nothing claimed: {}",
-                count(unknown, "pair")
+                count(climbs.unknown, "pair")
             ),
         )?;
     }
@@ -392,16 +440,18 @@ pub(super) fn outcome_words(records: &[&Record]) -> (Tone, String) {
 }
 
 /// A row of the mechanism table.
-struct Row {
-    mechanism: String,
-    rung: String,
-    tone: Tone,
-    outcomes: String,
-    rate: String,
-    slowest: String,
+pub(super) struct Row {
+    pub(super) mechanism: String,
+    pub(super) rung: String,
+    pub(super) tone: Tone,
+    pub(super) outcomes: String,
+    pub(super) rate: String,
+    /// ", slowest 12.3 (0->1)", or nothing.
+    pub(super) slowest: String,
 }
 
-fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+/// Mechanisms in the order of their rungs.
+pub(super) fn mechanism_table(records: &[&Record]) -> Vec<Row> {
     let mut groups: Vec<((Rung, &str), Vec<&Record>)> = Vec::new();
     // What ran under load has a table of its own.
     for record in records.iter().filter(|r| r.case.rung < Rung::Loaded) {
@@ -412,11 +462,10 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
         }
     }
     groups.sort_by_key(|((rung, _), _)| *rung);
-    let mut rows: Vec<Row> = Vec::new();
-    for ((rung, mechanism), group) in &groups {
+    let row = |((rung, mechanism), group): &((Rung, &str), Vec<&Record>)| {
         let (tone, outcomes) = outcome_words(group);
         let (rate, slowest) = rates(group);
-        rows.push(Row {
+        Row {
             mechanism: cut(mechanism, 24),
             rung: rung
                 .number()
@@ -425,8 +474,13 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
             outcomes,
             rate,
             slowest,
-        });
-    }
+        }
+    };
+    groups.iter().map(row).collect()
+}
+
+fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+    let rows = mechanism_table(records);
     let length = |text: &str| text.chars().count();
     let names = rows
         .iter()
@@ -478,8 +532,8 @@ fn mechanism_rows(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
 /// Kinds of remarks that are shown; the saved report has all of them.
 const MOST_DOUBTS: usize = 6;
 
-/// Remarks on records and doubts about their rates, those that say the same together.
-fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+/// Remarks on records and doubts about their rates with their mechanism, those that say the same together; most said first.
+pub(super) fn remark_kinds<'a>(records: &[&'a Record]) -> Vec<((&'a str, &'a str), usize)> {
     let mut kinds: Vec<((&str, &str), usize)> = Vec::new();
     for record in records {
         let shown = record.rate.as_ref().filter(|_| record.alone);
@@ -493,6 +547,11 @@ fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
         }
     }
     kinds.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    kinds
+}
+
+fn doubts(records: &[&Record], page: &mut Page<'_>) -> io::Result<()> {
+    let kinds = remark_kinds(records);
     for ((mechanism, text), number) in kinds.iter().take(MOST_DOUBTS) {
         let text = format!(
             "{}: {} ({})",
@@ -530,6 +589,37 @@ fn oddities(gpu: &Gpu) -> Vec<String> {
     odd
 }
 
+/// What went wrong on each GPU by itself, and what it says of its own errors; only GPUs of which there is something to say.
+pub(super) fn gpu_remarks(report: &Report) -> Vec<(u32, Vec<String>)> {
+    let mut all = Vec::new();
+    for index in &report.tested_gpus {
+        let own = Subject::Gpu(GpuIndex(*index));
+        // One reason is said once, with all the tests that it holds for.
+        let mut said: Vec<(String, Vec<String>)> = Vec::new();
+        for record in report.records.iter().filter(|r| r.case.subject == own) {
+            let Some(what) = particulars(&record.outcome) else {
+                continue;
+            };
+            let test = cut(&record.case.mechanism, 24);
+            match said.iter_mut().find(|(known, _)| *known == what) {
+                Some((_, tests)) => tests.push(test),
+                None => said.push((what, vec![test])),
+            }
+        }
+        let mut remarks: Vec<String> = said
+            .into_iter()
+            .map(|(what, tests)| format!("{}: {what}", tests.join(", ")))
+            .collect();
+        if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
+            remarks.extend(oddities(gpu));
+        }
+        if !remarks.is_empty() {
+            all.push((*index, remarks));
+        }
+    }
+    all
+}
+
 /// Mechanisms with outcomes and rates, each GPU by itself first; then every GPU with something to say, so that its pairs
 /// are not blamed for it.
 pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
@@ -549,35 +639,13 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
         mechanism_rows(&records, page)?;
     }
     doubts(&records, page)?;
-    for index in &report.tested_gpus {
-        let own = Subject::Gpu(GpuIndex(*index));
-        // One reason is said once, with all the tests that it holds for.
-        let mut said: Vec<(String, Vec<String>)> = Vec::new();
-        for record in records.iter().filter(|r| r.case.subject == own) {
-            let Some(what) = particulars(&record.outcome) else {
-                continue;
-            };
-            let test = cut(&record.case.mechanism, 24);
-            match said.iter_mut().find(|(known, _)| *known == what) {
-                Some((_, tests)) => tests.push(test),
-                None => said.push((what, vec![test])),
-            }
-        }
-        let mut remarks: Vec<String> = said
-            .into_iter()
-            .map(|(what, tests)| format!("{}: {what}", tests.join(", ")))
-            .collect();
-        if let Some(gpu) = report.snapshot.gpu(GpuIndex(*index)) {
-            remarks.extend(oddities(gpu));
-        }
-        if !remarks.is_empty() {
-            page.labelled(
-                Tone::Bad,
-                &format!("  GPU{index}  "),
-                Tone::Plain,
-                &remarks.join("; "),
-            )?;
-        }
+    for (index, remarks) in gpu_remarks(report) {
+        page.labelled(
+            Tone::Bad,
+            &format!("  GPU{index}  "),
+            Tone::Plain,
+            &remarks.join("; "),
+        )?;
     }
     Ok(())
 }

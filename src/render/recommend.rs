@@ -85,7 +85,7 @@ pub(super) fn must_not_serve(advice: &Recommendation) -> bool {
         && advice.unset.is_empty()
 }
 
-fn variable(setting: &Setting) -> String {
+pub(super) fn variable(setting: &Setting) -> String {
     format!(
         "{}={}",
         setting.name,
@@ -93,7 +93,7 @@ fn variable(setting: &Setting) -> String {
     )
 }
 
-fn flag(setting: &Setting) -> String {
+pub(super) fn flag(setting: &Setting) -> String {
     match &setting.value {
         None => setting.name.clone(),
         Some(value) => format!("{} {}", setting.name, quoted(value)),
@@ -117,6 +117,16 @@ pub(super) fn in_one_line(advice: &Recommendation) -> String {
         line.push_str(&format!("; leave out: {}", names.join(" ")));
     }
     line
+}
+
+/// What to paste, a line each.
+pub(super) fn lines(advice: &Recommendation) -> Vec<String> {
+    let unset = advice.unset.iter().map(|s| format!("unset {}", s.name));
+    let set = advice.environment.iter();
+    unset
+        .chain(set.map(|s| format!("export {}", variable(s))))
+        .chain(advice.flags.iter().map(flag))
+        .collect()
 }
 
 /// The engine's own order, with what each backend takes.
@@ -233,7 +243,7 @@ fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn key(setting: &Setting) -> String {
+pub(super) fn key(setting: &Setting) -> String {
     format!(
         "{}: {}",
         setting.name,
@@ -241,8 +251,9 @@ fn key(setting: &Setting) -> String {
     )
 }
 
-fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
-    let all: Vec<(String, &Setting)> = advice
+/// Every setting as it is written, with what is known of it.
+pub(super) fn all_settings(advice: &Recommendation) -> Vec<(String, &Setting)> {
+    advice
         .unset
         .iter()
         .map(|s| (format!("unset {}", s.name), s))
@@ -250,7 +261,11 @@ fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
         .chain(advice.flags.iter().map(|s| (flag(s), s)))
         .chain(advice.omit.iter().map(|s| (format!("no {}", s.name), s)))
         .chain(advice.configuration.iter().map(|s| (key(s), s)))
-        .collect();
+        .collect()
+}
+
+fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
+    let all = all_settings(advice);
     if all.is_empty() {
         return Ok(());
     }

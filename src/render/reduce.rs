@@ -82,12 +82,7 @@ fn is_nccl(row: &Reduction) -> bool {
 ///
 /// # Errors
 /// Those of the writer.
-pub fn write(
-    report: &Report,
-    (crossovers, remarks): (&[Crossover], &[String]),
-    options: &Options,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(out, options);
     let page = &mut page;
     if let Some((word, meaning)) = banner(report.authenticity) {
@@ -98,8 +93,8 @@ pub fn write(
             &format!("{meaning} Times are modelled, and mean little where kernels wait."),
         )?;
     }
-    tables(&report.reductions, crossovers, page)?;
-    for remark in remarks {
+    tables(&report.reductions, &report.crossovers, page)?;
+    for remark in &report.coverage.left_out {
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, remark)?;
     }
     page.blank()?;
@@ -118,7 +113,11 @@ pub fn write(
 }
 
 /// Every table, then what is wrong and what did not run.
-fn tables(rows: &[Reduction], crossovers: &[Crossover], page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn tables(
+    rows: &[Reduction],
+    crossovers: &[Crossover],
+    page: &mut Page<'_>,
+) -> io::Result<()> {
     let mut all: BTreeMap<Table, Vec<&Reduction>> = BTreeMap::new();
     for row in rows {
         all.entry(Table::of(row)).or_default().push(row);

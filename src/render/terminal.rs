@@ -66,7 +66,7 @@ pub fn write(
     last_line(report, closing, page)
 }
 
-fn tone_of(grading: Grading) -> Tone {
+pub(super) fn tone_of(grading: Grading) -> Tone {
     match grading {
         Grading::Pass => Tone::Good,
         Grading::Warn | Grading::Inconclusive => Tone::Doubt,
@@ -109,7 +109,7 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// What the verdict's second line is: a host that passed has no cause of anything.
-fn second_line(grading: Grading) -> &'static str {
+pub(super) fn second_line(grading: Grading) -> &'static str {
     match grading {
         Grading::Pass => "limits",
         Grading::Inconclusive => "why",
@@ -117,7 +117,8 @@ fn second_line(grading: Grading) -> &'static str {
     }
 }
 
-fn host_line(report: &Report) -> String {
+/// Which host, driver and GPUs, in one line.
+pub(super) fn host_line(report: &Report) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &report.snapshot.gpus {
         let name = gpu
@@ -174,9 +175,11 @@ fn consumers(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     islands(report, page)
 }
 
-/// What parts of the group may rely on where the whole may not: each island once, consumers that fare alike together.
-fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    type Fared<'a> = Vec<(ConsumerState, &'a str, Vec<String>)>;
+/// An island and how consumers fare on it, those that fare alike together: state, sentence, names.
+pub(super) type Fared<'a> = Vec<(ConsumerState, &'a str, Vec<String>)>;
+
+/// What parts of the group may rely on where the whole may not: each island once.
+pub(super) fn island_groups(report: &Report) -> Vec<(&IslandConsumer, Fared<'_>)> {
     let mut all: Vec<(&IslandConsumer, Fared<'_>)> = Vec::new();
     for (consumer, island) in report
         .consumers
@@ -197,6 +200,11 @@ fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             None => fared.push((island.state, sentence, vec![name])),
         }
     }
+    all
+}
+
+fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let all = island_groups(report);
     if all.is_empty() {
         return Ok(());
     }
@@ -218,7 +226,8 @@ fn islands(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
+/// A sign and a tone for a state.
+pub(super) fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
     match state {
         ConsumerState::Vetoed => ("x", Tone::Bad),
         ConsumerState::Unproven => ("?", Tone::Doubt),
@@ -227,20 +236,58 @@ fn mark_of(state: ConsumerState) -> (&'static str, Tone) {
     }
 }
 
+/// Findings of one judgement, the worst and surest first.
+pub(super) fn judged(report: &Report, judgement: Judgement) -> Vec<&Finding> {
+    let mut list: Vec<&Finding> = report
+        .findings
+        .iter()
+        .filter(|f| f.judgement == judgement)
+        .collect();
+    list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
+    list
+}
+
+/// In words.
+pub(super) fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Critical => "critical",
+        Severity::Warning => "warning",
+        Severity::Info => "for information",
+    }
+}
+
+/// In words.
+pub(super) fn confidence_word(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Established => "established by test",
+        Confidence::Probable => "probable",
+        Confidence::Possible => "possible",
+    }
+}
+
+/// Pairs and GPUs that a finding is about.
+pub(super) fn place_words(report: &Report, finding: &Finding) -> String {
+    let mut place = Vec::new();
+    if !finding.pairs.is_empty() {
+        let tested = report.tested_gpus.len();
+        let all = tested * tested.saturating_sub(1);
+        place.push(pairs_in_words(&finding.pairs, all));
+    }
+    if !finding.gpus.is_empty() {
+        let list: Vec<String> = finding.gpus.iter().map(|g| format!("GPU{g}")).collect();
+        place.push(list.join(" "));
+    }
+    if place.is_empty() {
+        place.push("the whole host".to_string());
+    }
+    place.join("; ")
+}
+
 fn causes(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    let of = |judgement: Judgement| -> Vec<&Finding> {
-        let mut list: Vec<&Finding> = report
-            .findings
-            .iter()
-            .filter(|f| f.judgement == judgement)
-            .collect();
-        list.sort_by_key(|f| (Reverse(f.severity), Reverse(f.confidence)));
-        list
-    };
     let (held, open, cleared) = (
-        of(Judgement::Indicted),
-        of(Judgement::CannotTell),
-        of(Judgement::Cleared),
+        judged(report, Judgement::Indicted),
+        judged(report, Judgement::CannotTell),
+        judged(report, Judgement::Cleared),
     );
     if held.is_empty() && open.is_empty() && cleared.is_empty() {
         return Ok(());
@@ -286,16 +333,8 @@ fn indicted(
     finding: &Finding,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let severity = match finding.severity {
-        Severity::Critical => "critical",
-        Severity::Warning => "warning",
-        Severity::Info => "for information",
-    };
-    let confidence = match finding.confidence {
-        Confidence::Established => "established by test",
-        Confidence::Probable => "probable",
-        Confidence::Possible => "possible",
-    };
+    let severity = severity_word(finding.severity);
+    let confidence = confidence_word(finding.confidence);
     let tone = match finding.severity {
         Severity::Critical => Tone::Bad,
         Severity::Warning => Tone::Doubt,
@@ -307,20 +346,8 @@ fn indicted(
         Tone::Strong,
         &format!("{} ({severity}, {confidence})", cut(&finding.title, 120)),
     )?;
-    let mut place = Vec::new();
-    if !finding.pairs.is_empty() {
-        let tested = report.tested_gpus.len();
-        let all = tested * tested.saturating_sub(1);
-        place.push(pairs_in_words(&finding.pairs, all));
-    }
-    if !finding.gpus.is_empty() {
-        let list: Vec<String> = finding.gpus.iter().map(|g| format!("GPU{g}")).collect();
-        place.push(list.join(" "));
-    }
-    if place.is_empty() {
-        place.push("the whole host".to_string());
-    }
-    page.labelled(Tone::Faint, "     where   ", Tone::Plain, &place.join("; "))?;
+    let place = place_words(report, finding);
+    page.labelled(Tone::Faint, "     where   ", Tone::Plain, &place)?;
     page.labelled(Tone::Faint, "     why     ", Tone::Plain, &finding.because)?;
     let mut label = "     seen    ";
     for evidence in &finding.evidence {
@@ -452,11 +479,16 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             page.text(2, Tone::Doubt, text)?;
         }
     }
+    let (tone, line) = selftest_words(report);
+    page.text(2, tone, &format!("selftest: {line}"))
+}
+
+/// What the self-test gave.
+pub(super) fn selftest_words(report: &Report) -> (Tone, String) {
     match &report.selftest {
-        None => page.text(
-            2,
+        None => (
             Tone::Doubt,
-            "selftest: not run, so the checker itself was not seen to fail",
+            "not run, so the checker itself was not seen to fail".to_string(),
         ),
         Some(selftest) => {
             let found = selftest.plants.iter().filter(|p| p.found()).count();
@@ -465,10 +497,7 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             } else {
                 Tone::Bad
             };
-            let mut line = format!(
-                "selftest: {found} of {} named",
-                count(selftest.plants.len(), "plant")
-            );
+            let mut line = format!("{found} of {} named", count(selftest.plants.len(), "plant"));
             if !selftest.passed() {
                 let word = |kind: Option<WrongKind>| kind.map_or("intact", WrongKind::name);
                 for plant in selftest.plants.iter().filter(|p| !p.found()) {
@@ -477,16 +506,61 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
                 }
                 line.push_str("; do not trust what this report passes");
             }
-            page.text(2, tone, &line)
+            (tone, line)
         }
     }
+}
+
+/// Gaps for reasons that differ in their pair or GPU alone, as one: the first reason, how many more, and the cases of all.
+pub(super) fn gap_groups(gaps: &[Gap]) -> Vec<Gap> {
+    let mut groups: Vec<(String, &str, usize, u32)> = Vec::new();
+    for gap in gaps {
+        let kind = without_numbers(&gap.reason);
+        match groups.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((.., more, cases)) => {
+                *more += 1;
+                *cases = cases.saturating_add(gap.cases);
+            }
+            None => groups.push((kind, &gap.reason, 0, gap.cases)),
+        }
+    }
+    let one = |(_, reason, more, cases): (String, &str, usize, u32)| Gap {
+        reason: match more {
+            0 => reason.to_string(),
+            more => format!("{reason}; and {more} more such"),
+        },
+        cases,
+    };
+    groups.into_iter().map(one).collect()
+}
+
+/// A reason without the numbers of pairs ("0->1") and of GPUs ("GPU3").
+fn without_numbers(reason: &str) -> String {
+    let is_pair = |word: &str| {
+        let ends = word.split_once("->");
+        ends.is_some_and(|(s, d)| s.parse::<u32>().is_ok() && d.parse::<u32>().is_ok())
+    };
+    let is_gpu = |word: &str| {
+        word.strip_prefix("GPU")
+            .is_some_and(|n| n.parse::<u32>().is_ok())
+    };
+    let words = reason.split(' ').map(|word| {
+        let bare = word.trim_end_matches([',', ';', ':', '.']);
+        match (is_pair(bare), is_gpu(bare)) {
+            (true, _) => "N->M",
+            (_, true) => "GPU",
+            _ => word,
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// What `--deep` is there to find: one attempt in so many.
 const RARE: f64 = 1.0 / 200.0;
 
-/// The same for each mechanism, by its pair with the fewest attempts; those alike together.
-fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
+/// Mechanisms whose pair with the fewest attempts had the same number of them: under load or not, attempts, the share of
+/// attempts that would have been seen, and their names.
+pub(super) fn sensitivity_groups(coverage: &Coverage) -> Vec<(bool, u64, f64, Vec<String>)> {
     let mut worst: Vec<(bool, &str, u64, f64)> = Vec::new();
     for one in &coverage.sensitivity {
         let key = (one.rung == Rung::Loaded, one.mechanism.as_str());
@@ -516,7 +590,11 @@ fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
             *names = vec!["every mechanism of pairs".to_string()];
         }
     }
-    for (loaded, attempts, rate, names) in &groups {
+    groups
+}
+
+fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
+    for (loaded, attempts, rate, names) in &sensitivity_groups(coverage) {
         let tries = count(*attempts as usize, "attempt");
         let load = if *loaded { "under load, " } else { "" };
         let label = format!("    {load}{} ({tries}): ", share_of_attempts(*rate));
@@ -526,7 +604,7 @@ fn sensitivity(coverage: &Coverage, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// A share of all attempts: percent, or one in so many where percent would need zeros.
-fn share_of_attempts(share: f64) -> String {
+pub(super) fn share_of_attempts(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 10.0 {
         format!("{percent:.0}% of attempts")
@@ -578,7 +656,7 @@ fn last_line(report: &Report, closing: &Closing, page: &mut Page<'_>) -> io::Res
 }
 
 /// Why the run ends with its exit code, in words that are true of this run.
-fn why(report: &Report) -> String {
+pub(super) fn why(report: &Report) -> String {
     match report.verdict.grading {
         Grading::Pass => "PASS: all that applies passed".to_string(),
         Grading::Warn => {
@@ -634,6 +712,24 @@ fn why(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_that_differ_in_their_pair_alone_are_one() {
+        let gap = |reason: &str| Gap {
+            reason: reason.to_string(),
+            cases: 3,
+        };
+        let gaps = [
+            gap("ce-pull failed on 0->1"),
+            gap("ce-pull failed on 0->2"),
+            gap("no atomics of GPU0 on memory of GPU1"),
+            gap("ce-pull failed on 1->0"),
+        ];
+        let groups = gap_groups(&gaps).into_iter().map(|g| (g.reason, g.cases));
+        let first = "ce-pull failed on 0->1; and 2 more such".to_string();
+        let second = "no atomics of GPU0 on memory of GPU1".to_string();
+        assert_eq!(groups.collect::<Vec<_>>(), [(first, 9), (second, 3)]);
+    }
 
     #[test]
     fn shares_keep_a_digit_that_is_not_zero() {

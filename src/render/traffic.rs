@@ -22,6 +22,60 @@ use std::{
     io::{self, Write},
 };
 
+/// A piece of what is told of timed transfers; the page, HTML and Markdown each write it in their way.
+pub(super) enum Block {
+    /// What follows.
+    Heading(String),
+    /// A table.
+    Table(Matrix),
+    /// A sentence.
+    Line(Tone, String),
+}
+
+/// What is told, in order.
+#[derive(Default)]
+pub(super) struct Told(pub(super) Vec<Block>);
+
+impl Told {
+    fn heading(&mut self, text: impl Into<String>) {
+        self.0.push(Block::Heading(text.into()));
+    }
+
+    fn table(&mut self, matrix: Matrix) {
+        self.0.push(Block::Table(matrix));
+    }
+
+    fn line(&mut self, tone: Tone, text: impl Into<String>) {
+        self.0.push(Block::Line(tone, text.into()));
+    }
+}
+
+/// How the numbers were made, at the end of every form.
+pub(super) const METHOD: &str = "GB/s is 1e9 bytes a second, median of the samples; work was queued behind a gate and timed by \
+                                 events of the devices (docs/method.md). Rates prove no content.";
+
+/// All that is told of the timed transfers of `report`.
+pub(super) fn told(report: &Report) -> Told {
+    let mut told = Told::default();
+    let view = View {
+        traffic: &report.traffic,
+        gpus: &report.tested_gpus,
+    };
+    view.host_links(&mut told);
+    view.pairs(&mut told);
+    view.latency(&mut told);
+    view.curve(&mut told);
+    view.streams(&mut told);
+    view.shapes(&mut told);
+    view.expectations(&mut told);
+    view.gaps(&mut told);
+    view.caveats(&mut told);
+    if let Some(comparison) = &report.comparison {
+        compared(comparison, &mut told);
+    }
+    told
+}
+
 /// Writes the page of `peerproof measure`.
 ///
 /// # Errors
@@ -30,22 +84,7 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
     let mut page = Page::new(out, options);
     let page = &mut page;
     head(report, page)?;
-    let view = View {
-        traffic: &report.traffic,
-        gpus: &report.tested_gpus,
-    };
-    view.host_links(page)?;
-    view.pairs(page)?;
-    view.latency(page)?;
-    view.curve(page)?;
-    view.streams(page)?;
-    view.shapes(page)?;
-    view.expectations(page)?;
-    view.gaps(page)?;
-    view.caveats(page)?;
-    if let Some(comparison) = &report.comparison {
-        compared(comparison, page)?;
-    }
+    body(report, page)?;
     if !report.coverage.left_out.is_empty() {
         page.heading("Left out")?;
         for line in &report.coverage.left_out {
@@ -53,16 +92,25 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
         }
     }
     page.blank()?;
-    page.text(
-        0,
-        Tone::Faint,
-        "GB/s is 1e9 bytes a second, median of the samples; work was queued behind a gate and timed by events of the devices \
-         (docs/method.md). Rates prove no content.",
-    )?;
+    page.text(0, Tone::Faint, METHOD)?;
     let grading = report.verdict.grading;
     let tone = tone_of(grading);
     let word = format!("exit code {}  {}", grading.exit_code(), grading.word());
     page.line(&[(tone, &word)])
+}
+
+/// Tables and sentences alone.
+pub(super) fn body(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    for block in told(report).0 {
+        match block {
+            Block::Heading(text) => page.heading(&text)?,
+            Block::Table(matrix) => {
+                matrix.write(page)?;
+            }
+            Block::Line(tone, text) => page.hanging(2, tone, &text)?,
+        }
+    }
+    Ok(())
 }
 
 fn tone_of(grading: Grading) -> Tone {
@@ -209,7 +257,7 @@ impl<'a> View<'a> {
         of(false).or_else(|| of(true)).unwrap_or(0)
     }
 
-    fn host_links(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn host_links(&self, told: &mut Told) {
         let columns: [(&str, Shape, Executor, Way, bool); 5] = [
             (
                 "CE to GPU",
@@ -267,12 +315,12 @@ impl<'a> View<'a> {
             .iter()
             .all(|(_, cells)| cells.iter().all(Option::is_none))
         {
-            return Ok(());
+            return;
         }
-        page.heading(&format!(
+        told.heading(&format!(
             "Host links, GB/s: copies of {} to and from pinned memory by copy engines (CE) and multiprocessors (SM)",
             size(self.usual())
-        ))?;
+        ));
         let matrix = Matrix {
             corner: String::new(),
             columns: columns.iter().map(|column| column.0.to_string()).collect(),
@@ -283,21 +331,16 @@ impl<'a> View<'a> {
             even: false,
             diagonal: "-",
         };
-        matrix.write(page).map(|_| ())
+        told.table(matrix);
     }
 
     /// A table over pairs, if any of its cells was planned.
-    fn table(
-        &self,
-        page: &mut Page<'_>,
-        title: &str,
-        of: impl Fn(u32, u32) -> Option<&'a Traffic>,
-    ) -> io::Result<()> {
+    fn table(&self, told: &mut Told, title: &str, of: impl Fn(u32, u32) -> Option<&'a Traffic>) {
         let planned = |s: &u32| self.gpus.iter().any(|d| s != d && of(*s, *d).is_some());
         if !self.gpus.iter().any(planned) {
-            return Ok(());
+            return;
         }
-        page.heading(title)?;
+        told.heading(title);
         let row = |s: &u32| {
             let cells = self.gpus.iter().map(|d| match s == d {
                 true => Cell::Diagonal,
@@ -312,10 +355,10 @@ impl<'a> View<'a> {
             even: true,
             diagonal: "-",
         };
-        matrix.write(page).map(|_| ())
+        told.table(matrix);
     }
 
-    fn pairs(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn pairs(&self, told: &mut Told) {
         let bytes = size(self.usual());
         let kinds = [
             (
@@ -358,22 +401,21 @@ impl<'a> View<'a> {
         let kind = Streams::NonBlocking;
         for (executor, way, words) in kinds {
             let title = format!("One way, GB/s, {bytes}: {words}");
-            self.table(page, &title, |s, d| {
+            self.table(told, &title, |s, d| {
                 let ends = (Place::Gpu(s), Place::Gpu(d));
                 self.find(Shape::OneWay, (executor, way), kind, ends)
-            })?;
+            });
         }
         for (executor, way, words) in both_ways {
             let title = format!("Both directions at once, sum in GB/s, {bytes}: {words}");
-            self.table(page, &title, |s, d| {
+            self.table(told, &title, |s, d| {
                 let ends = (Place::Gpu(s.min(d)), Place::Gpu(s.max(d)));
                 self.find(Shape::BothDirections, (executor, way), kind, ends)
-            })?;
+            });
         }
-        Ok(())
     }
 
-    fn latency(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn latency(&self, told: &mut Told) {
         let kind = Streams::NonBlocking;
         let small = self.traffic.iter().find(|c| c.shape == Shape::SmallCopies);
         let bytes = small.map_or(0, |case| case.bytes);
@@ -393,17 +435,17 @@ impl<'a> View<'a> {
             })
             .collect();
         self.table(
-            page,
+            told,
             &format!("Copies of {bytes} B one after the other, us each: copy engine of the source pushes, launch hidden"),
             |s, d| {
                 let ends = (Place::Gpu(s), Place::Gpu(d));
                 let of = |executor| self.find(Shape::SmallCopies, (executor, Way::Push), kind, ends);
                 of(Executor::CopyEngine).or_else(|| of(Executor::Staged))
             },
-        )?;
+        );
         if !hosts.is_empty() {
             let text = format!("from the host / to the host, us: {}", hosts.join(", "));
-            page.hanging(2, Tone::Plain, &text)?;
+            told.line(Tone::Plain, &text);
         }
         let both = self
             .traffic
@@ -416,7 +458,7 @@ impl<'a> View<'a> {
                     .is_some_and(|p| p.source > p.destination)
             });
         self.table(
-            page,
+            told,
             "Round trip of a flag between two kernels that stay, us: multiprocessors; the source leads",
             |s, d| {
                 let (from, to) = if both { (s, d) } else { (s.min(d), s.max(d)) };
@@ -428,7 +470,7 @@ impl<'a> View<'a> {
     }
 
     /// Rates by size, where a flow was timed at several.
-    fn curve(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn curve(&self, told: &mut Told) {
         type Flow = (Executor, Way, Place, Place);
         let mut flows: BTreeMap<Flow, BTreeMap<u64, &Traffic>> = BTreeMap::new();
         for case in self.traffic.iter().filter(|c| c.shape == Shape::OneWay) {
@@ -439,9 +481,9 @@ impl<'a> View<'a> {
         }
         flows.retain(|_, sizes| sizes.len() > 2);
         if flows.is_empty() {
-            return Ok(());
+            return;
         }
-        page.heading("By size of a copy, GB/s; one pair of each kind of path")?;
+        told.heading("By size of a copy, GB/s; one pair of each kind of path");
         let mut sizes: Vec<u64> = flows.values().flat_map(|s| s.keys().copied()).collect();
         sizes.sort_unstable();
         sizes.dedup();
@@ -466,6 +508,6 @@ impl<'a> View<'a> {
             even: false,
             diagonal: "-",
         };
-        matrix.write(page).map(|_| ())
+        told.table(matrix);
     }
 }

@@ -9,19 +9,44 @@ use crate::model::{
 };
 use std::io;
 
-struct Node {
+/// A thing and what hangs below it.
+pub(super) struct Node {
     key: String,
-    text: String,
+    /// What it is, in words.
+    pub(super) text: String,
+    /// What it is, for a picture.
+    pub(super) kind: Kind,
     tone: Tone,
-    children: Vec<Node>,
+    /// In the order of GPUs, then of NICs.
+    pub(super) children: Vec<Node>,
     bridge: bool,
 }
 
+/// What a node of the tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The top, which is nothing.
+    Host,
+    /// A CPU package, or that it is not known.
+    Package,
+    /// A NUMA node, or that it is not known.
+    Numa,
+    /// A host bridge, or that it is not known.
+    HostBridge,
+    /// A PCI bridge and its port.
+    Bridge(PciAddress),
+    /// A GPU by its position.
+    Gpu(usize),
+    /// A NIC by its position.
+    Nic(usize),
+}
+
 impl Node {
-    fn new(key: String, text: String) -> Self {
+    fn new(key: String, text: String, kind: Kind) -> Self {
         Node {
             key,
             text,
+            kind,
             tone: Tone::Plain,
             children: Vec::new(),
             bridge: false,
@@ -32,7 +57,7 @@ impl Node {
         let at = match self.children.iter().position(|c| c.key == step.key) {
             Some(at) => at,
             None => {
-                let mut node = Node::new(step.key, step.text);
+                let mut node = Node::new(step.key, step.text, step.kind);
                 node.bridge = step.bridge;
                 self.children.push(node);
                 self.children.len() - 1
@@ -45,11 +70,12 @@ impl Node {
 struct Step {
     key: String,
     text: String,
+    kind: Kind,
     bridge: bool,
 }
 
 /// Which levels some device of the host is known to have.
-struct Levels {
+pub(super) struct Levels {
     package: bool,
     numa: bool,
     host_bridge: bool,
@@ -138,6 +164,7 @@ fn bridge_step(snapshot: &Snapshot, address: PciAddress) -> Step {
     Step {
         key: address.to_string(),
         text,
+        kind: Kind::Bridge(address),
         bridge: true,
     }
 }
@@ -167,12 +194,16 @@ fn upper_steps(
     root: Option<&str>,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
-    let step = |text: String| Step {
-        key: text.clone(),
-        text,
-        bridge: false,
+    let step = |kind: Kind| {
+        move |text: String| Step {
+            key: text.clone(),
+            text,
+            kind,
+            bridge: false,
+        }
     };
     if levels.package {
+        let step = step(Kind::Package);
         steps.push(match package {
             None => step("package not known".to_string()),
             Some(index) => {
@@ -188,6 +219,7 @@ fn upper_steps(
         });
     }
     if levels.numa {
+        let step = step(Kind::Numa);
         steps.push(match numa {
             None => step("NUMA node not known".to_string()),
             Some(node) if node < 0 => step("NUMA node not told by the firmware (-1)".to_string()),
@@ -208,7 +240,7 @@ fn upper_steps(
         });
     }
     if levels.host_bridge {
-        steps.push(step(root.map_or_else(
+        steps.push(step(Kind::HostBridge)(root.map_or_else(
             || "host bridge not known".to_string(),
             |r| format!("host bridge {}", cut(r, 16)),
         )));
@@ -224,8 +256,8 @@ fn nic_text(nic: &Nic, position: usize) -> String {
     text
 }
 
-/// Writes the tree. What no source told is named in one line below it.
-pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
+/// The tree of a snapshot, and which of its levels are known at all.
+pub(super) fn build(snapshot: &Snapshot) -> (Node, Levels) {
     let gpu_package = |gpu: &Gpu| {
         gpu.package
             .known()
@@ -245,7 +277,7 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
         host_bridge: some(&|g| gpu_root(g).is_some()),
     };
 
-    let mut root = Node::new(String::new(), String::new());
+    let mut root = Node::new(String::new(), String::new(), Kind::Host);
     for (position, gpu) in snapshot.gpus.iter().enumerate() {
         let mut steps = upper_steps(
             snapshot,
@@ -262,7 +294,7 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
             steps,
             format!("gpu {position}"),
             gpu_text(gpu, position),
-            Tone::Strong,
+            Kind::Gpu(position),
         );
     }
     for (position, nic) in snapshot.nics.iter().enumerate() {
@@ -285,9 +317,16 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
             steps,
             format!("nic {position}"),
             nic_text(nic, position),
-            Tone::Plain,
+            Kind::Nic(position),
         );
     }
+    (root, levels)
+}
+
+/// Writes the tree. What no source told is named in one line below it.
+pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
+    let (root, levels) = build(snapshot);
+    let some = |test: &dyn Fn(&Gpu) -> bool| snapshot.gpus.iter().any(test);
     // Labels alone stand in the matrix; a tree of them would look like knowledge.
     if root.children.iter().any(|n| !n.children.is_empty()) || some(&|g| g.pci.known().is_some()) {
         for node in &root.children {
@@ -303,7 +342,22 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
             &list.join(" "),
         )?;
     }
-    let untold: Vec<&str> = [
+    let untold = untold(snapshot, &levels);
+    if !untold.is_empty() {
+        page.labelled(
+            Tone::Doubt,
+            "not told by any source: ",
+            Tone::Plain,
+            &format!("{}.", untold.join(", ")),
+        )?;
+    }
+    Ok(())
+}
+
+/// What no source told.
+pub(super) fn untold(snapshot: &Snapshot, levels: &Levels) -> Vec<&'static str> {
+    let some = |test: &dyn Fn(&Gpu) -> bool| snapshot.gpus.iter().any(test);
+    [
         (!some(&|g| g.pci.known().is_some()), "PCI addresses"),
         (!some(&|g| g.name.known().is_some()), "GPU names"),
         (!some(&|g| g.bridge_chain.known().is_some()), "PCIe bridges"),
@@ -318,25 +372,19 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> 
     .iter()
     .filter(|(missing, _)| *missing)
     .map(|(_, what)| *what)
-    .collect();
-    if !untold.is_empty() {
-        page.labelled(
-            Tone::Doubt,
-            "not told by any source: ",
-            Tone::Plain,
-            &format!("{}.", untold.join(", ")),
-        )?;
-    }
-    Ok(())
+    .collect()
 }
 
-fn hang(root: &mut Node, steps: Vec<Step>, key: String, text: String, tone: Tone) {
+fn hang(root: &mut Node, steps: Vec<Step>, key: String, text: String, kind: Kind) {
     let mut at = root;
     for step in steps {
         at = at.child(step);
     }
-    let mut leaf = Node::new(key, text);
-    leaf.tone = tone;
+    let mut leaf = Node::new(key, text, kind);
+    leaf.tone = match kind {
+        Kind::Gpu(_) => Tone::Strong,
+        _ => Tone::Plain,
+    };
     at.children.push(leaf);
 }
 

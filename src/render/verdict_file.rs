@@ -263,6 +263,13 @@ impl VerdictFile {
         all
     }
 
+    /// GPUs of the host that were not tested, by index in `keys.gpus`: it says nothing of them.
+    pub fn untested(&self) -> Vec<u32> {
+        (0..self.keys.gpus.len() as u32)
+            .filter(|gpu| !self.tested_gpus.contains(gpu))
+            .collect()
+    }
+
     /// Writes it as indented JSON with a line end.
     ///
     /// # Errors

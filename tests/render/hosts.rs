@@ -659,6 +659,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         observations: Vec::new(),
         reductions: Vec::new(),
         traffic: Vec::new(),
+        crossovers: Vec::new(),
         comparison: None,
         selftest: Some(selftest()),
         coverage: Coverage {

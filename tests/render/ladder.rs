@@ -43,9 +43,9 @@ const HIGHER: [(&str, Rung); 17] = [
     ("ipc-resident", Rung::Resident),
 ];
 
-type UnderLoad = Box<dyn Fn(OrderedPair, &str, Load) -> (Outcome, f64)>;
+pub(super) type UnderLoad = Box<dyn Fn(OrderedPair, &str, Load) -> (Outcome, f64)>;
 
-fn right_under_load() -> UnderLoad {
+pub(super) fn right_under_load() -> UnderLoad {
     Box::new(|_, _, load| {
         let rate = match load {
             Load::BothDirections => 48.0,
@@ -56,7 +56,7 @@ fn right_under_load() -> UnderLoad {
 }
 
 /// A run over every rung, judged.
-fn climb(snapshot: Snapshot, answer: &Answer, load: &UnderLoad) -> Report {
+pub(super) fn climb(snapshot: Snapshot, answer: &Answer, load: &UnderLoad) -> Report {
     let mut report = hosts::run(snapshot, answer);
     let count = report.snapshot.gpus.len() as u32;
     let steps: Vec<(String, Rung)> = report
@@ -173,7 +173,7 @@ fn a_healthy_host_with_all_rungs() {
 }
 
 /// The same with all-reduces over every pair, both halves and all GPUs; `together` answers for the groups.
-fn reduced(snapshot: Snapshot, together: impl Fn(Group) -> Outcome) -> Report {
+pub(super) fn reduced(snapshot: Snapshot, together: impl Fn(Group) -> Outcome) -> Report {
     let mut report = climb(snapshot, &intact(), &right_under_load());
     let count = report.snapshot.gpus.len() as u32;
     let half = count / 2;
@@ -231,19 +231,24 @@ fn a_group_that_fails_where_its_parts_do_not() {
     assert_eq!(report.verdict.grading, Grading::Fail);
     golden("reduced_wrong", &report);
     let report = reduced(hosts::nvswitch(), |group| match group.count() {
-        8 => Outcome::Never {
-            round: 3,
-            rounds: 24,
-            after_ms: 1000,
-            missing: Some(Missing {
-                rank: 5,
-                gpu: GpuIndex(5),
-                block: 2,
-            }),
-        },
+        8 => rank_never_came(),
         _ => Outcome::Intact,
     });
     golden("reduced_never", &report);
+}
+
+/// An all-reduce in which the rank of GPU5 never came.
+pub(super) fn rank_never_came() -> Outcome {
+    Outcome::Never {
+        round: 3,
+        rounds: 24,
+        after_ms: 1000,
+        missing: Some(Missing {
+            rank: 5,
+            gpu: GpuIndex(5),
+            block: 2,
+        }),
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Golden texts of the renderers for synthetic hosts, at 80 and 160 columns, and the saved forms.
+//! Golden texts of the renderers for synthetic hosts, at 80 and 160 columns, pages and tickets, and the saved forms.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod compare;
+mod forms;
 mod hosts;
 mod ladder;
+mod machines;
 mod reduced;
 mod saved;
 

@@ -41,8 +41,10 @@ pub(crate) fn row(algorithm: &str, gpus: &[u32], bytes: u64, us: Option<f64>) ->
 
 fn told(report: &Report, remarks: &[String], width: usize) -> String {
     let mut out = Vec::new();
-    let crossovers = reductions::crossovers(&report.reductions);
-    reduce::write(report, (&crossovers, remarks), &options(width), &mut out).unwrap();
+    let mut report = report.clone();
+    report.crossovers = reductions::crossovers(&report.reductions);
+    report.coverage.left_out = remarks.to_vec();
+    reduce::write(&report, &options(width), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     fits(&text, width);
     text

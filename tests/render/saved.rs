@@ -2,9 +2,10 @@
 
 use super::{hosts, intact};
 use crate::hosts::{all_zeroed, run};
+use peerproof::diagnose;
 use peerproof::model::{
     pair::OrderedPair,
-    report::{Report, SCHEMA_VERSION},
+    report::{Grading, Report, SCHEMA_VERSION},
 };
 use peerproof::render::json::{self, JournalHead, ReadError};
 use std::path::Path;
@@ -30,6 +31,38 @@ fn a_report_comes_back_as_it_was() {
     ] {
         assert_eq!(json::read(&saved(&report)).unwrap(), report);
     }
+}
+
+/// A report as the first version of this schema wrote it (simulated, zeros planted on 0->1): kept as it was, read for good.
+#[test]
+fn a_report_of_the_first_version_is_still_read() {
+    let kept = include_str!("../fixtures/reports/schema-1-first.json");
+    let report = json::read(kept).unwrap();
+    // What that version did not know.
+    assert!(report.ladder.is_empty() && report.reductions.is_empty());
+    assert!(report.coverage.budget.is_none() && report.coverage.sensitivity.is_empty());
+    // What it did know, and what this version makes of it.
+    let pair = OrderedPair::new(0, 1).unwrap();
+    assert_eq!(report.verdict.grading, Grading::Fail);
+    assert_eq!(report.verdict.worst_pair, Some(pair));
+    let stopped = report.standing(pair).stopped_by.unwrap();
+    assert_eq!(
+        (stopped.case.mechanism.as_str(), stopped.outcome.word()),
+        ("ce-push", "zeroed")
+    );
+    let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
+        .with_ladder(&report.ladder);
+    let coverage = diagnose::coverage(&report.records, &report.coverage.left_out);
+    let findings = diagnose::findings(&evidence);
+    let now = diagnose::verdict(
+        &evidence,
+        &coverage,
+        report.selftest.as_ref(),
+        &findings,
+        &[],
+    );
+    assert_eq!((now.grading, now.worst_pair), (Grading::Fail, Some(pair)));
+    assert_eq!(json::read(&saved(&report)).unwrap(), report);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod alone;
 mod bad_hosts;
 mod faults;
 mod files;
+mod gates;
 mod help;
 mod host;
 mod interposed;

@@ -339,6 +339,49 @@ fn the_page_fits_its_width_and_another_tools_file_stands_beside() {
     }
 }
 
+/// A saved report of rates is shown as what it is, in every form, and its verdict stays that of rates.
+#[test]
+fn a_saved_report_of_rates_has_the_page_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rates.json").display().to_string();
+    let host = Host::new(ROOTS);
+    let printed = host.run(&[
+        "measure",
+        "--gpus",
+        "0,1,4",
+        "--only",
+        "copies,latency,streams",
+        "--size",
+        "16KiB",
+        "--report",
+        &file,
+    ]);
+    assert_eq!(
+        printed.code,
+        Some(0),
+        "{}\n{}",
+        printed.stdout,
+        printed.stderr
+    );
+    let again = host.run(&["render", &file]);
+    assert_eq!(again.stdout, printed.stdout);
+    let page = host.run(&["render", &file, "--format", "html"]).stdout;
+    for words in [
+        "Timed transfers",
+        "Round trip of a flag",
+        "null loses",
+        "SIMULATED",
+    ] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    assert!(!page.contains("no rung above them"), "{page}");
+    let ticket = host.run(&["render", &file, "--format", "markdown"]).stdout;
+    assert!(
+        ticket.contains("### Timed transfers") && !ticket.contains("### Pairs"),
+        "{ticket}"
+    );
+}
+
 #[test]
 fn sixteen_gpus_are_legible_and_what_needs_too_many_peers_is_said() {
     let mut command =

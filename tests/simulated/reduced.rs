@@ -353,3 +353,36 @@ fn wrong_words_are_refused_in_one_line() {
         assert!(run.stderr.contains(wanted), "{arguments:?}: {}", run.stderr);
     }
 }
+
+/// The page of a saved report of all-reduces is that of the run, remarks and who is fastest in it.
+#[test]
+fn a_saved_report_of_sums_has_the_page_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sums.json").display().to_string();
+    let host = Host::new(SMALL);
+    let printed = host.run(&[
+        "reduce",
+        "--bytes",
+        "512,8KiB",
+        "--calls",
+        "2",
+        "--samples",
+        "2",
+        "--no-nccl",
+        "--report",
+        &file,
+    ]);
+    assert_eq!(
+        printed.code,
+        Some(0),
+        "{}\n{}",
+        printed.stdout,
+        printed.stderr
+    );
+    let again = host.run(&["render", &file]);
+    assert_eq!(again.stdout, printed.stdout);
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(!report.crossovers.is_empty() && !report.coverage.left_out.is_empty());
+    let page = host.run(&["render", &file, "--format", "html"]).stdout;
+    assert!(page.contains("All-reduce: time against bytes"), "{page}");
+}

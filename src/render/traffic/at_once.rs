@@ -1,15 +1,14 @@
 //! What runs at once: the same flows on three kinds of streams, and against what their single flows promised.
 
-use super::{View, number};
+use super::{Told, View, number};
 use crate::{
     model::traffic::{Executor, Shape, Streams, Traffic, Way},
     render::{
         matrix::{Cell, Matrix},
-        page::{Page, Tone, cut},
+        page::{Tone, cut},
     },
     stats::median,
 };
-use std::io;
 
 /// The figures that made the stream question one: 8 GPUs on PCIe 5, both directions at once (founding document of CuPy's
 /// DeviceGroup): legacy null stream, non-blocking streams.
@@ -45,9 +44,9 @@ impl<'a> View<'a> {
         rows
     }
 
-    pub(super) fn streams(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn streams(&self, told: &mut Told) {
         let mut rows = Vec::new();
-        let mut told: Option<(f64, f64)> = None;
+        let mut between: Option<(f64, f64)> = None;
         for (label, executor, cases) in self.concurrent() {
             let of = |kind: Streams| {
                 let medians = cases.iter().filter(|c| c.streams == kind);
@@ -61,7 +60,7 @@ impl<'a> View<'a> {
                 continue;
             };
             if label == "both directions, two GPUs" && executor != Executor::Multiprocessors {
-                told = Some((free, null));
+                between = Some((free, null));
             }
             let value = |value: Option<f64>, tone| match value {
                 Some(value) => Cell::Value {
@@ -92,9 +91,9 @@ impl<'a> View<'a> {
             ));
         }
         if rows.is_empty() {
-            return Ok(());
+            return;
         }
-        page.heading("The stream question: the same flows on three kinds of streams, GB/s of all flows together")?;
+        told.heading("The stream question: the same flows on three kinds of streams, GB/s of all flows together");
         let matrix = Matrix {
             corner: "at once".to_string(),
             columns: ["non-blocking", "per-thread", "legacy null", "null loses"]
@@ -104,9 +103,9 @@ impl<'a> View<'a> {
             even: false,
             diagonal: "-",
         };
-        matrix.write(page)?;
-        let Some((free, null)) = told else {
-            return Ok(());
+        told.table(matrix);
+        let Some((free, null)) = between else {
+            return;
         };
         let text = format!(
             "A framework that copies on the legacy null stream gets {} of {} GB/s in both directions between two GPUs here: it loses \
@@ -117,10 +116,10 @@ impl<'a> View<'a> {
             PUBLISHED.0,
             PUBLISHED.1
         );
-        page.hanging(2, Tone::Plain, &text)
+        told.line(Tone::Plain, &text)
     }
 
-    pub(super) fn shapes(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn shapes(&self, told: &mut Told) {
         let mut rows = Vec::new();
         let mut worst: Option<(&Traffic, f64)> = None;
         for (label, executor, cases) in self.concurrent() {
@@ -175,9 +174,9 @@ impl<'a> View<'a> {
         }
         // Without single flows there is no promise, and the rates stand above.
         if !self.traffic.iter().any(|case| case.promised.is_some()) {
-            return Ok(());
+            return;
         }
-        page.heading("At once, against what single flows promised with each link of a GPU counted once: GB/s of all flows, median over the cases")?;
+        told.heading("At once, against what single flows promised with each link of a GPU counted once: GB/s of all flows, median over the cases");
         let matrix = Matrix {
             corner: "at once".to_string(),
             columns: ["by", "cases", "GB/s", "promised", "kept", "least kept"]
@@ -187,7 +186,7 @@ impl<'a> View<'a> {
             even: false,
             diagonal: "-",
         };
-        matrix.write(page)?;
+        told.table(matrix);
         if let Some((case, share)) = worst.filter(|(_, share)| *share < 0.9) {
             let text = format!(
                 "Most is lost by {} ({}): {:.0}% of what its single flows promised. What is missing was lost between the GPUs' own \
@@ -196,8 +195,7 @@ impl<'a> View<'a> {
                 case.subject(),
                 share * 100.0
             );
-            page.hanging(2, Tone::Doubt, &text)?;
+            told.line(Tone::Doubt, &text);
         }
-        Ok(())
     }
 }

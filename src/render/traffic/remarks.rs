@@ -1,33 +1,32 @@
 //! Words beside the tables: what links should carry and which cases do not, what has no numbers, doubts, another tool's
 //! numbers.
 
-use super::{View, mark, number, tone};
+use super::{Told, View, mark, number, tone};
 use crate::{
     model::{
         case::Outcome,
         traffic::{Band, Caveat, ComparedCell, Comparison, Expectation, Traffic},
     },
-    render::page::{Page, Tone, count, cut},
+    render::page::{Tone, count, cut},
     stats::median,
 };
-use std::io;
 
 /// Longest list of cases by name.
 const LISTED: usize = 10;
 
 impl View<'_> {
-    pub(super) fn expectations(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn expectations(&self, told: &mut Told) {
         let judged: Vec<(&Traffic, &Expectation)> = self
             .traffic
             .iter()
             .filter_map(|case| Some((case, case.expected.as_ref()?)))
             .collect();
         if judged.is_empty() {
-            return Ok(());
+            return;
         }
-        page.heading(
+        told.heading(
             "Against the links: ! below the usual, !! far below, ^ above what the link can carry",
-        )?;
+        );
         let mut kinds: Vec<(String, usize)> = Vec::new();
         for (case, e) in &judged {
             // The link without the number of its GPU.
@@ -49,7 +48,7 @@ impl View<'_> {
             }
         }
         for (text, n) in kinds {
-            page.hanging(2, Tone::Plain, &format!("{}: {text}", count(n, "case")))?;
+            told.line(Tone::Plain, &format!("{}: {text}", count(n, "case")));
         }
         let off: Vec<&(&Traffic, &Expectation)> = judged
             .iter()
@@ -66,16 +65,15 @@ impl View<'_> {
                 number(e.typical),
                 e.link
             );
-            page.hanging(2, tone(Some(e)), &text)?;
+            told.line(tone(Some(e)), &text);
         }
         if off.len() > LISTED {
-            page.text(2, Tone::Faint, &format!("and {} more", off.len() - LISTED))?;
+            told.line(Tone::Faint, &format!("and {} more", off.len() - LISTED));
         }
-        Ok(())
     }
 
     /// What has no numbers, by reason.
-    pub(super) fn gaps(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn gaps(&self, told: &mut Told) {
         let mut reasons: Vec<(Tone, String, usize)> = Vec::new();
         for case in self.traffic {
             let (tone, text) = match &case.outcome {
@@ -113,20 +111,19 @@ impl View<'_> {
             }
         }
         if reasons.is_empty() {
-            return Ok(());
+            return;
         }
-        page.heading("Without numbers")?;
+        told.heading("Without numbers");
         for (tone, text, n) in reasons.iter().take(LISTED) {
-            page.hanging(2, *tone, &format!("{}: {text}", count(*n, "case")))?;
+            told.line(*tone, &format!("{}: {text}", count(*n, "case")));
         }
         if reasons.len() > LISTED {
             let more = format!("and {} more reasons", reasons.len() - LISTED);
-            page.text(2, Tone::Faint, &more)?;
+            told.line(Tone::Faint, &more);
         }
-        Ok(())
     }
 
-    pub(super) fn caveats(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn caveats(&self, told: &mut Told) {
         let mut kinds: Vec<(&'static str, usize, String)> = Vec::new();
         for case in self.traffic {
             for caveat in &case.caveats {
@@ -142,14 +139,13 @@ impl View<'_> {
             }
         }
         if kinds.is_empty() {
-            return Ok(());
+            return;
         }
-        page.heading("Doubts")?;
+        told.heading("Doubts");
         for (kind, n, first) in kinds {
             let text = format!("{kind}: {}, first {first}", count(n, "case"));
-            page.hanging(2, Tone::Doubt, &text)?;
+            told.line(Tone::Doubt, &text);
         }
-        Ok(())
     }
 }
 
@@ -185,10 +181,10 @@ fn particulars(caveat: &Caveat) -> String {
     }
 }
 
-pub(super) fn compared(comparison: &Comparison, page: &mut Page<'_>) -> io::Result<()> {
-    page.heading(&format!("Beside {}", comparison.tool))?;
-    page.hanging(2, Tone::Faint, &comparison.their_method)?;
-    page.hanging(2, Tone::Faint, &comparison.our_method)?;
+pub(super) fn compared(comparison: &Comparison, told: &mut Told) {
+    told.heading(&format!("Beside {}", comparison.tool));
+    told.line(Tone::Faint, &comparison.their_method);
+    told.line(Tone::Faint, &comparison.our_method);
     let mut tests: Vec<(&str, Vec<&ComparedCell>)> = Vec::new();
     for cell in &comparison.cells {
         match tests.iter_mut().find(|(name, _)| *name == cell.testcase) {
@@ -197,7 +193,7 @@ pub(super) fn compared(comparison: &Comparison, page: &mut Page<'_>) -> io::Resu
         }
     }
     if tests.is_empty() {
-        page.text(2, Tone::Doubt, "no number of its is one of ours")?;
+        told.line(Tone::Doubt, "no number of its is one of ours");
     }
     for (name, cells) in tests {
         let percents: Vec<f64> = cells.iter().map(|cell| cell.percent).collect();
@@ -219,10 +215,9 @@ pub(super) fn compared(comparison: &Comparison, page: &mut Page<'_>) -> io::Resu
             cut(name, 50),
             count(cells.len(), "cell")
         );
-        page.hanging(2, Tone::Plain, &text)?;
+        told.line(Tone::Plain, &text);
     }
     for line in &comparison.left_out {
-        page.hanging(2, Tone::Faint, line)?;
+        told.line(Tone::Faint, line);
     }
-    Ok(())
 }
