@@ -27,7 +27,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         2,
         &["child", "ffi", "gpu", "model", "stats", "words"],
     ),
-    ("compare", 3, &["diagnose", "model", "stats"]),
+    ("compare", 3, &["model", "stats"]),
     ("diagnose", 3, &["model", "profile", "stats"]),
     ("advise", 3, &["diagnose", "model", "profile", "stats"]),
     ("render", 3, &["model", "stats"]),
@@ -54,11 +54,6 @@ const SAME_FLOOR: &[(&str, &str, &str)] = &[
         "advise",
         "diagnose",
         "evidence is asked through one set of questions; the arrow of the straight line points this way",
-    ),
-    (
-        "compare",
-        "diagnose",
-        "who is the fastest at which size is derived by one set of rules",
     ),
 ];
 

@@ -412,9 +412,12 @@ fn tell(path: &Path, manifest: &Manifest) -> Result<u8, Stop> {
         let bytes: u64 = manifest.members.iter().map(|m| m.bytes).sum();
         writeln!(
             out,
-            "{}: {} members, {} KiB unpacked, readable by you alone",
+            "{}: {} beside {MANIFEST}, {} KiB unpacked, readable by you alone",
             render::clean(&path.to_string_lossy()),
-            manifest.members.len(),
+            match manifest.members.len() {
+                1 => "1 member".to_string(),
+                many => format!("{many} members"),
+            },
             bytes.div_ceil(1024)
         )?;
         match &manifest.scrubbed {

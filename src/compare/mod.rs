@@ -69,6 +69,13 @@ fn amount(bytes: u64) -> String {
 }
 
 fn side(report: &Report, file: &str) -> Side {
+    let rows = &report.reductions;
+    let (planned, ran) = match report.coverage.planned {
+        // All-reduces alone are counted by their rows.
+        0 => (rows.len(), rows.iter().filter(|r| r.outcome.ran()).count()),
+        planned => (planned as usize, report.coverage.ran as usize),
+    };
+    let (planned, ran) = (planned as u32, ran as u32);
     Side {
         file: file.to_string(),
         host: report.snapshot.host.name.known().cloned(),
@@ -80,8 +87,8 @@ fn side(report: &Report, file: &str) -> Side {
         headline: report.verdict.headline.clone(),
         gpus: report.snapshot.gpus.len() as u32,
         tested_gpus: report.tested_gpus.len() as u32,
-        planned: report.coverage.planned,
-        ran: report.coverage.ran,
+        planned,
+        ran,
         interrupted: report.interrupted,
         scrubbed: is_scrubbed(&report.snapshot),
     }

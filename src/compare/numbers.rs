@@ -23,13 +23,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewer samples than this have no spread worth the name.
 const FEWEST_SAMPLES: u32 = 3;
+/// Below this the quartiles of a wavering number lie together by chance: then no sample of one may lie among the other's.
+const FEW_SAMPLES: u32 = 5;
 /// Medians nearer than this share of the larger are the same: clocks and temperatures of two runs alone move a rate by
 /// some per cent, however steady each run is in itself.
 const LEAST_SHARE: f64 = 0.05;
 
 /// The rule for people.
 pub(super) const RULE: &str = "two numbers differ when their medians are further apart than the distances between the \
-    quartiles of both together, and by more than 5% of the larger; fewer than 3 samples on a side are not compared";
+    quartiles of both together, and by more than 5% of the larger; with fewer than 5 samples on a side no sample of one may lie among \
+    the other's, and fewer than 3 are not compared";
 
 /// What came of the numbers.
 #[derive(Debug, Default)]
@@ -189,10 +192,21 @@ fn summary(samples: &[f64]) -> Option<Summary> {
 }
 
 /// The rule.
-fn differ(a: &Summary, b: &Summary) -> bool {
+fn differ(a: &Summary, b: &Summary, samples: (&[f64], &[f64])) -> bool {
     let apart = (a.median - b.median).abs();
     let larger = a.median.abs().max(b.median.abs());
-    apart > a.quartiles_apart + b.quartiles_apart && apart > LEAST_SHARE * larger
+    let few = a.samples.min(b.samples) < FEW_SAMPLES;
+    apart > a.quartiles_apart + b.quartiles_apart
+        && apart > LEAST_SHARE * larger
+        && !(few && overlap(samples.0, samples.1))
+}
+
+/// Whether a sample of one lies among those of the other.
+fn overlap(a: &[f64], b: &[f64]) -> bool {
+    let ends = |s: &[f64]| stats::min(s).zip(stats::max(s));
+    ends(a)
+        .zip(ends(b))
+        .is_none_or(|((low_a, high_a), (low_b, high_b))| low_a <= high_b && low_b <= high_a)
 }
 
 /// What is compared, and of what. Pairs are set against each other at one size; an all-reduce has one subject and many sizes.
@@ -216,7 +230,7 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
         let (mine, theirs) = (one.get(key), other.get(key));
         let (Some(mine), Some(theirs)) = (mine, theirs) else {
             let side = if mine.is_none() { "B" } else { "A" };
-            let why = format!("only {side} has them; none is taken of what is wrong");
+            let why = format!("only {side} has (none is taken of what is wrong)");
             left.leave("rates and times", why, true);
             continue;
         };
@@ -247,7 +261,7 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
             continue;
         };
         group.compared += 1;
-        if !differ(&x, &y) {
+        if !differ(&x, &y, (&mine.samples, &theirs.samples)) {
             numbers.same += 1;
             continue;
         }

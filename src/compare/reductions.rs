@@ -6,17 +6,17 @@ use super::{
     matching::Letter,
     verdicts::{told, worse},
 };
-use crate::{
-    diagnose::reductions::{self, NCCL},
-    model::{
-        case::Outcome,
-        crossover::{Crossover, Fastest},
-        group::Group,
-        reduction::{Arrangement, Dtype, Launch, Reduction},
-        report::Report,
-    },
+use crate::model::{
+    case::Outcome,
+    crossover::{Crossover, Fastest},
+    group::Group,
+    reduction::{Arrangement, Dtype, Launch, Reduction},
+    report::Report,
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// NCCL as it chooses: the baseline.
+const NCCL: &str = "nccl";
 
 /// A's names of the ranks' GPUs, ascending; a GPU that holds several ranks is named as often.
 pub(super) type Ranks = Vec<u32>;
@@ -52,8 +52,8 @@ pub(super) fn way_of(row: &Reduction) -> String {
 
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
     let (one, other) = (
-        Rows::new(matched, Letter::A, &a.reductions),
-        Rows::new(matched, Letter::B, &b.reductions),
+        Rows::new(matched, Letter::A, a),
+        Rows::new(matched, Letter::B, b),
     );
     outcomes(&one, &other, tally);
     transports(&one, &other, tally);
@@ -63,14 +63,14 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
 /// The rows of one side over GPUs that both have.
 struct Rows<'a> {
     matched: Vec<(Ranks, &'a Reduction)>,
-    crossovers: BTreeMap<(Ranks, String), Crossover>,
+    crossovers: BTreeMap<(Ranks, String), &'a Crossover>,
 }
 
 impl<'a> Rows<'a> {
-    fn new(matched: &Matched, side: Letter, all: &'a [Reduction]) -> Rows<'a> {
-        let rows = all.iter();
+    fn new(matched: &Matched, side: Letter, report: &'a Report) -> Rows<'a> {
+        let rows = report.reductions.iter();
         let known = rows.filter_map(|row| Some((matched.gpus(side, &row.gpus)?, row)));
-        let crossovers = reductions::crossovers(all).into_iter().filter_map(|one| {
+        let crossovers = report.crossovers.iter().filter_map(|one| {
             let ranks = matched.gpus(side, &one.gpus)?;
             let way = way(one.dtype, one.launch, one.in_place, one.arrangement);
             Some(((ranks, way), one))

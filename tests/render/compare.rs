@@ -5,6 +5,7 @@ use crate::hosts::{corrupt, finding, run};
 use insta::assert_snapshot;
 use peerproof::{
     compare::compare,
+    diagnose::reductions,
     model::{
         case::{Outcome, Rung, Subject, WrongKind},
         comparison::{Comparison, MatchedBy, Relation},
@@ -278,9 +279,10 @@ fn reduced(faster: f64, transport: &str, nccl_us: f64) -> Report {
         nccl.transport = Some(transport.to_string());
         rows.push(nccl);
     }
+    report.crossovers = reductions::crossovers(&report.reductions);
     report.verdict.grading = Grading::Pass;
     report.verdict.headline = "every sum of 12 rows is exact on every rank".to_string();
-    (report.coverage.planned, report.coverage.ran) = (12, 12);
+    report.coverage = Default::default();
     report
 }
 
@@ -295,6 +297,7 @@ fn two_reduce_reports() {
             row.time = None;
         }
     }
+    after.crossovers = reductions::crossovers(&after.reductions);
     after.verdict.grading = Grading::Fail;
     after.verdict.headline = "one-shot-push over 8 ranks, 4194304 bytes: stale".to_string();
     let comparison = compare(&before, &after, ("before.json", "after.json"));
@@ -364,6 +367,7 @@ fn who_is_fastest_is_told_only_of_those_that_both_timed() {
     after
         .reductions
         .retain(|row| row.algorithm != "one-shot-push");
+    after.crossovers = reductions::crossovers(&after.reductions);
     let comparison = compare(&before, &after, ("a", "b"));
     assert!(comparison.verdicts.is_empty(), "{:#?}", comparison.verdicts);
     assert_eq!(comparison.exit_code(), 3);
