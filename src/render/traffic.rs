@@ -317,7 +317,7 @@ impl<'a> View<'a> {
         {
             return;
         }
-        told.heading(&format!(
+        told.heading(format!(
             "Host links, GB/s: copies of {} to and from pinned memory by copy engines (CE) and multiprocessors (SM)",
             size(self.usual())
         ));

@@ -48,7 +48,7 @@ impl View<'_> {
             }
         }
         for (text, n) in kinds {
-            told.line(Tone::Plain, &format!("{}: {text}", count(n, "case")));
+            told.line(Tone::Plain, format!("{}: {text}", count(n, "case")));
         }
         let off: Vec<&(&Traffic, &Expectation)> = judged
             .iter()
@@ -68,7 +68,7 @@ impl View<'_> {
             told.line(tone(Some(e)), &text);
         }
         if off.len() > LISTED {
-            told.line(Tone::Faint, &format!("and {} more", off.len() - LISTED));
+            told.line(Tone::Faint, format!("and {} more", off.len() - LISTED));
         }
     }
 
@@ -115,7 +115,7 @@ impl View<'_> {
         }
         told.heading("Without numbers");
         for (tone, text, n) in reasons.iter().take(LISTED) {
-            told.line(*tone, &format!("{}: {text}", count(*n, "case")));
+            told.line(*tone, format!("{}: {text}", count(*n, "case")));
         }
         if reasons.len() > LISTED {
             let more = format!("and {} more reasons", reasons.len() - LISTED);
@@ -182,7 +182,7 @@ fn particulars(caveat: &Caveat) -> String {
 }
 
 pub(super) fn compared(comparison: &Comparison, told: &mut Told) {
-    told.heading(&format!("Beside {}", comparison.tool));
+    told.heading(format!("Beside {}", comparison.tool));
     told.line(Tone::Faint, &comparison.their_method);
     told.line(Tone::Faint, &comparison.our_method);
     let mut tests: Vec<(&str, Vec<&ComparedCell>)> = Vec::new();
