@@ -214,9 +214,11 @@ impl Child {
     pub fn end_all(mut children: Vec<Child>, grace: Duration) {
         children.iter_mut().for_each(|child| child.input = None);
         let until = Instant::now() + grace;
-        for child in children {
-            child.end(until.saturating_duration_since(Instant::now()));
-        }
+        children.retain_mut(|child| {
+            let left = until.saturating_duration_since(Instant::now());
+            child.wait(left).is_none()
+        });
+        Child::kill_all(children);
     }
 
     /// Kills several at once. False when one of them is still there afterwards.

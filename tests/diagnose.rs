@@ -738,3 +738,173 @@ fn mutants_of_logs() {
         ],
     );
 }
+
+const CLAIMED: &str = " \tGPU0\tGPU1\tGPU2\tGPU3\t\n GPU0\tX\tOK\tOK\tOK\t\n GPU1\tOK\tX\tOK\tOK\t\n GPU2\tOK\tOK\tX\tOK\t\n GPU3\tOK\tOK\tOK\tX\t\n";
+const HANG: &str = "node1:311:311 [0] NCCL INFO NCCL version 2.27.3+cuda12.9\nnode1:311:345 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n[rank0]:[E812 10:21:12.123456789 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1) ran for 600012 milliseconds before timing out.\n";
+
+/// What the screen of three pasted files says: its first lines, and that it is one screen.
+fn screen(pasted: &Pasted) -> (String, String) {
+    let page = shown(pasted, false);
+    assert!(page.lines().count() <= 40, "{page}");
+    let next = page.lines().find(|l| l.starts_with("next")).unwrap();
+    (next.to_string(), page)
+}
+
+/// A boot log of an IOMMU at work, without a fault and without addresses, beside a hang: the IOMMU is the first suspect.
+#[test]
+fn an_iommu_at_work_is_a_suspect_of_a_hang() {
+    let log = "[    0.612345] AMD-Vi: Extended features (0x841f77e022094ace, 0x0): PPR X2APIC NX\n[    0.700000] iommu: Default domain type: Translated\n[    0.700001] iommu: DMA domain TLB invalidation policy: lazy mode\n";
+    let files = [("nccl.log", HANG), ("dmesg.txt", log), ("topo.txt", FOUR)];
+    let pasted = inline(&files);
+    let found = judge(&pasted);
+    assert_eq!(found.suspects[0].cause, "iommu-translation");
+    let (next, page) = screen(&pasted);
+    assert!(next.contains("sudo peerproof qualify"), "{next}");
+    assert!(page.contains("iommu=pt"), "{page}");
+    // The kernel names its default on machines without an IOMMU, too.
+    let log = "[    0.700000] iommu: Default domain type: Translated\n";
+    let silent = inline(&[("nccl.log", HANG), ("dmesg.txt", log), ("topo.txt", FOUR)]);
+    assert!(judge(&silent).suspects.is_empty());
+}
+
+/// Claims that say OK, a symptom, and nothing else: what to serve with until then, which also is the test without a tool.
+#[test]
+fn a_symptom_gets_settings_until_then_that_also_tell() {
+    let vllm = "INFO 08-12 10:11:12 [utils.py:326] non-default args: {'model': 'Qwen/Qwen3-32B', 'tensor_parallel_size': 4}\n";
+    let mail = "Output of the model is garbage (!!!!!) with TP4, fine with TP1.\n";
+    let told = |files: &[(&str, &str)]| judge(&inline(files)).meanwhile;
+    let base = [("p2p.txt", CLAIMED), ("topo.txt", FOUR)];
+    let [claims, topo] = base;
+    let with = told(&[("mail.txt", mail), claims, ("vllm.log", vllm)]).unwrap();
+    for words in [
+        "NCCL_P2P_DISABLE=1",
+        "--disable-custom-all-reduce",
+        "VLLM_ALLREDUCE_USE_SYMM_MEM=0",
+    ] {
+        assert!(with.contains(words), "{words}: {with}");
+    }
+    let page = shown(
+        &inline(&[("mail.txt", mail), claims, ("vllm.log", vllm)]),
+        false,
+    );
+    assert!(page.contains("until then"), "{page}");
+    // No symptom, no peers, or peers off already: no such test.
+    assert_eq!(told(&base), None);
+    let refused = CLAIMED.replace("OK", "CNS");
+    assert_eq!(told(&[("mail.txt", mail), ("p2p.txt", &refused)]), None);
+    let off = "node1:311:311 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1\n";
+    let files = [("mail.txt", mail), topo, ("nccl.log", off)];
+    assert_eq!(told(&files), None);
+    let found = judge(&inline(&files));
+    let stays = found
+        .conclusions
+        .iter()
+        .find(|c| c.title.contains("not to use peers"));
+    assert!(stays.unwrap().because.contains("all the same"), "{found:?}");
+}
+
+/// Error 802: nothing of CUDA runs, so that the next step is not our own test.
+#[test]
+fn a_fabric_that_is_not_up_is_looked_at_first() {
+    let log = "RuntimeError: CUDA error: system not yet initialized\nterminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: system not yet initialized (error 802)\n";
+    let smi = fixture("nvswitch-topo.txt");
+    let topo = String::from_utf8(smi.1).unwrap();
+    let pasted = inline(&[("cuda.log", log), ("topo.txt", &topo)]);
+    let found = judge(&pasted);
+    let of_fabric = |c: &&peerproof::model::ticket::Conclusion| {
+        c.title.contains("802") || c.cause.as_deref() == Some("fabric-not-ready")
+    };
+    assert_eq!(
+        found.conclusions.iter().filter(of_fabric).count(),
+        1,
+        "{found:?}"
+    );
+    assert!(
+        !found.verdict.next.contains("peerproof qualify"),
+        "{:?}",
+        found.verdict
+    );
+    let (next, _) = screen(&pasted);
+    assert!(
+        next.contains("lspci -d 10de:") || next.contains("nvidia-fabricmanager"),
+        "{next}"
+    );
+    // The log alone, before any GPU was shown.
+    let alone = judge(&inline(&[("cuda.log", log)]));
+    assert!(
+        !alone.verdict.next.starts_with("nvidia-smi -q"),
+        "{:?}",
+        alone.verdict
+    );
+}
+
+/// The error of a traceback stands some lines below the place that names the shared buffers.
+#[test]
+fn a_traceback_is_read_as_a_whole() {
+    let log = "[2026-08-12 10:00:31 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File \"/sgl-workspace/sglang/python/sglang/srt/distributed/device_communicators/custom_all_reduce.py\", line 210, in __init__\n    handles = ops.get_graph_buffer_ipc_meta(self._ptr)\nRuntimeError: CUDA error: invalid argument\n";
+    let pasted = inline(&[("sgl.log", log), ("p2p.txt", CLAIMED)]);
+    let remark = &pasted.ticket.remarks[0];
+    assert_eq!(remark.kind, RemarkKind::SharingFailed);
+    assert_eq!(remark.source, "sgl.log:4");
+    let found = judge(&pasted);
+    let held = |c: &&peerproof::model::ticket::Conclusion| {
+        c.cause.as_deref() == Some("allocation-not-shareable")
+    };
+    assert_eq!(
+        found.conclusions.iter().filter(held).count(),
+        1,
+        "{found:?}"
+    );
+    // The same error elsewhere says nothing of shared buffers.
+    let other = log.replace("custom_all_reduce", "model_runner");
+    let pasted = inline(&[("sgl.log", &other), ("p2p.txt", CLAIMED)]);
+    assert!(
+        pasted.ticket.remarks.is_empty(),
+        "{:?}",
+        pasted.ticket.remarks
+    );
+}
+
+/// GeForce GPUs whose claims say OK over PCIe run a patched driver.
+#[test]
+fn peer_access_of_geforce_is_told_as_what_it_is() {
+    let (_, bytes) = fixture("geforce-ticket.txt");
+    let ticket = String::from_utf8(bytes).unwrap();
+    let patched = |text: &str| {
+        let found = judge(&inline(&[("ticket.txt", text)]));
+        found
+            .conclusions
+            .iter()
+            .any(|c| c.title.contains("the driver is patched"))
+    };
+    assert!(!patched(&ticket));
+    let offered = ticket.replace("GNS", "OK ").replace("CNS", "OK ");
+    assert!(patched(&offered), "{offered}");
+}
+
+/// The driver's own word on a guest.
+#[test]
+fn a_passed_through_gpu_is_in_a_virtual_machine() {
+    let (_, bytes) = fixture("zeroed-smi-q.txt");
+    let text = String::from_utf8(bytes).unwrap();
+    let mode = "Virtualization Mode                            : ";
+    let through = text.replace(&format!("{mode}None"), &format!("{mode}Pass-Through"));
+    assert_ne!(text, through);
+    let guest = inline(&[("smi.txt", &through)]);
+    assert_eq!(guest.snapshot.host.hypervisor.known(), Some(&true));
+    assert_eq!(
+        inline(&[("smi.txt", &text)])
+            .snapshot
+            .host
+            .hypervisor
+            .known(),
+        None
+    );
+    let asked = judge(&guest);
+    assert!(
+        asked
+            .unknown
+            .iter()
+            .all(|u| !u.shown_by.contains("iommu_groups"))
+    );
+}

@@ -2,7 +2,7 @@
 
 use super::{
     caveats,
-    conditions::{Refusal, Weighing, is_custom_kernel},
+    conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel},
     group::{Group, Peers},
     request::{AdviseError, Request, shape},
     settings::{add, size},
@@ -242,11 +242,18 @@ fn proven_peers(
             add(weighing, answer, &backend.turn_off, basis);
         }
     }
+    if let Some(seen) = &group.staged_kernels {
+        // NCCL's kernels load and store, too: its own choice of path is left to it.
+        for backend in engine.backends.iter().filter(|b| is_peer_kernel(b)) {
+            add(weighing, answer, &backend.turn_off, seen);
+        }
+    }
     let uses_nccl = engine
         .backends
         .iter()
         .any(|b| b.by_default && b.consumer.as_deref() == Some("nccl-p2p"));
-    if uses_nccl && group.world() > 2 && group.full_nvlink != Some(true) && group.crosses_root {
+    let across = group.full_nvlink != Some(true) && group.crosses_root;
+    if uses_nccl && group.world() > 2 && across && group.staged_kernels.is_none() {
         answer.environment.push(Setting {
             name: "NCCL_P2P_LEVEL".to_string(),
             value: Some("SYS".to_string()),

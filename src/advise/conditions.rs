@@ -56,6 +56,11 @@ impl Refusal {
     }
 }
 
+/// Whether its kernels load from or store to peers' memory themselves, and nothing takes their place where that is slow.
+pub(super) fn is_peer_kernel(backend: &Backend) -> bool {
+    is_custom_kernel(backend) || backend.consumer.as_deref() == Some("flashinfer-pcie-ipc")
+}
+
 pub(super) fn is_custom_kernel(backend: &Backend) -> bool {
     backend.consumer.as_deref() == Some("custom-all-reduce")
 }
@@ -79,6 +84,16 @@ impl Weighing<'_> {
             }
             if self.group.patched && is_custom_kernel(backend) {
                 return Some(Refusal::Refused("GeForce with PCIe peer access runs a patched driver; on such hosts copies were right and this kernel returned garbage".to_string()));
+            }
+            if let Some(seen) = self
+                .group
+                .staged_kernels
+                .as_ref()
+                .filter(|_| is_peer_kernel(backend))
+            {
+                return Some(Refusal::Refused(format!(
+                    "kernels reach these peers through the host ({seen}): an all-reduce by kernels is slower than NCCL here"
+                )));
             }
         }
         // NCCL falls back to the host path by itself; every other veto ends the matter.

@@ -6,9 +6,10 @@ use super::{
     request::{AdviseError, Request},
 };
 use crate::{
-    diagnose::{Evidence, PeerClaim, involves_host, rung_reached},
+    diagnose::{Evidence, PeerClaim, ROSTER, involves_host, rung_reached},
     model::{
         case::{Record, Rung},
+        finding::{Finding, Judgement},
         pair::{GpuIndex, OrderedPair},
         topology::{FabricClass, PathType},
     },
@@ -45,6 +46,8 @@ pub(crate) struct Group {
     pub(crate) compute: Vec<(u32, u32)>,
     /// GeForce GPUs with PCIe peer access: a patched driver.
     pub(crate) patched: bool,
+    /// Kernels reach peers of this group through the host, many times slower than copies do: what was measured.
+    pub(crate) staged_kernels: Option<String>,
     /// Broken pairs of the host outside the group.
     pub(crate) broken_elsewhere: Vec<OrderedPair>,
     /// The operator named the members.
@@ -97,6 +100,7 @@ impl Group {
                 crosses_root: false,
                 compute: Vec::new(),
                 patched: false,
+                staged_kernels: None,
                 broken_elsewhere: Vec::new(),
                 given: request.group.is_some(),
                 reordered: false,
@@ -133,6 +137,7 @@ impl Group {
             patched: geforce
                 && full_nvlink != Some(true)
                 && matches!(peers, Peers::Proven(_) | Peers::Unproven(_)),
+            staged_kernels: staged_kernels(e, &pairs),
             unfit: unfit(e, &gpus, &pairs),
             fabric: fabric(e, &pairs),
             crosses_root: pairs
@@ -254,7 +259,7 @@ fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
         }
         Some((Some(rung), _)) if rung >= Rung::Touched => Peers::Proven(rung),
         Some((Some(Rung::Advertised), pair)) => Peers::Unproven(format!(
-            "pair {pair} is advertised as OK, and nothing was tried"
+            "pair {pair} is advertised as OK, and no rung above that was tried in full"
         )),
         Some((Some(rung), pair)) => Peers::Unproven(format!(
             "pair {pair} is proven up to rung {rung} only, and kernels need rung 3"
@@ -262,6 +267,15 @@ fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
         Some((None, pair)) => Peers::Unproven(format!("nothing is proven of pair {pair}")),
         None => Peers::Unproven("one GPU has no pairs".to_string()),
     }
+}
+
+/// What the cause of slow kernels holds against a pair of the group, with its first line of evidence.
+fn staged_kernels(e: &Evidence, pairs: &[OrderedPair]) -> Option<String> {
+    let cause = ROSTER.iter().find(|c| c.id == "kernel-access-staged")?;
+    let held = |f: &Finding| f.judgement == Judgement::Indicted;
+    let finding = (cause.judge)(e).into_iter().find(held)?;
+    let own = finding.pairs.iter().any(|p| pairs.contains(p));
+    own.then(|| finding.evidence.first().cloned().unwrap_or(finding.because))
 }
 
 fn one_numa_node(e: &Evidence, gpus: &[GpuIndex]) -> Option<bool> {

@@ -1,6 +1,6 @@
 //! `peerproof bundle`: one archive for support. Reads bundles for the other commands, too.
 
-use super::{Surroundings, console, exit::Stop, host, map, qualify};
+use super::{Surroundings, again, console, exit::Stop, host, map};
 use crate::{
     bundle::{
         archive::{self, Member},
@@ -360,8 +360,7 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
     }
     let grade = |report: &Report| {
         let mut judged = report.clone();
-        let left_out = judged.coverage.left_out.clone();
-        qualify::derive(&mut judged, &left_out);
+        again::judge(&mut judged);
         let causes: Vec<_> = judged
             .findings
             .iter()

@@ -1,6 +1,6 @@
 //! `peerproof diagnose`: what pasted outputs, logs or a saved report tell of a host that is not at hand.
 
-use super::{Surroundings, console, exit::Stop, map, qualify};
+use super::{Surroundings, again, console, exit::Stop, map, qualify};
 use crate::{
     collect::import,
     diagnose::{self, Evidence},
@@ -87,8 +87,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let diagnosis = match &mut report {
         Some((_, report)) => {
             report.snapshot = snapshot.clone();
-            let left_out = report.coverage.left_out.clone();
-            qualify::derive(report, &left_out);
+            again::judge(report);
             let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
                 .with_ladder(&report.ladder);
             diagnose::ticket(&evidence, &ticket, Some(report.verdict.clone()))

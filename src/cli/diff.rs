@@ -1,6 +1,6 @@
 //! `peerproof diff`: what differs between two reports.
 
-use super::{Surroundings, console, exit::Stop, qualify, recommend};
+use super::{Surroundings, again, console, exit::Stop, recommend};
 use crate::{
     compare,
     model::{comparison::Comparison, report::Report, snapshot::Authenticity},
@@ -78,8 +78,7 @@ fn print(
 /// A report, judged by the rules of this version: two reports of two versions would differ in the rules.
 fn judged(path: &PathBuf) -> Result<Report, Stop> {
     let mut report = recommend::report_file(path)?;
-    let left_out = report.coverage.left_out.clone();
-    qualify::derive(&mut report, &left_out);
+    again::judge(&mut report);
     Ok(report)
 }
 

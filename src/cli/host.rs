@@ -187,6 +187,12 @@ pub(super) fn leave_out_busy(
                 left_out.push(format!("GPU{index}: {why}"));
                 return false;
             }
+            if let Some(why) = gpu.nvml_index.unanswered() {
+                left_out.push(format!(
+                    "GPU{index}: quarantined, as NVML does not answer for it ({why}): the GPU or the driver is stuck ('dmesg' may say why)"
+                ));
+                return false;
+            }
             if driver_lists && gpu.nvml_index.known().is_none() {
                 left_out.push(format!(
                     "GPU{index}: the driver does not list it (hidden from this container, bound to another driver, or failed)"

@@ -186,14 +186,15 @@ fn derive(
     report.coverage = coverage(&report.traffic, left_out);
 }
 
-/// The same for a saved report, by the built-in profiles; another tool's numbers stay beside ours as they are.
-pub(super) fn derive_saved(report: &mut Report) {
-    let left_out = std::mem::take(&mut report.coverage.left_out);
+/// All that follows from the numbers of a saved report; what another tool's file said beside it stays as it was.
+pub(super) fn judge(report: &mut Report) {
+    // The embedded profiles are tested to parse; without them nothing is expected of the links.
+    let Ok(profiles) = Profiles::embedded() else {
+        return;
+    };
     let comparison = report.comparison.take();
-    // Profiles that do not parse fail every command that needs them; here what was derived then stays.
-    if let Ok(profiles) = Profiles::embedded() {
-        derive(report, &profiles, None, left_out);
-    }
+    let left_out = std::mem::take(&mut report.coverage.left_out);
+    derive(report, &profiles, None, left_out);
     report.comparison = comparison;
 }
 

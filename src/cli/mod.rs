@@ -1,6 +1,7 @@
 //! The command line: what people type, and which exit code they get. The only floor that prints or reads the
 //! environment of the operator.
 
+mod again;
 mod bench;
 mod bundle;
 mod console;
@@ -46,8 +47,8 @@ use std::{path::PathBuf, process::ExitCode};
                   peerproof measure                     rates and latencies of all copies, alone and at once\n  \
                   peerproof recommend --engine vllm --model qwen3-32b --tp 4 --batch 32 --from report.json\n  \
                   peerproof diagnose ticket.txt log.txt what pasted nvidia-smi, lspci, dmesg and engine logs tell\n  \
-                  peerproof diff good.json bad.json     what differs between two hosts, or two days\n  \
                   peerproof render report.json --out report.html  a saved report as one page\n  \
+                  peerproof diff good.json bad.json     what differs between two hosts, or two days\n  \
                   peerproof demo                        a simulated host, no GPU needed"
 )]
 struct Arguments {
@@ -88,12 +89,12 @@ enum Command {
     Recommend(Box<recommend::Options>),
     /// Say what pasted outputs and logs, or a report, tell of a host: what is certain, what is suspected, which command next.
     Diagnose(diagnose::Options),
+    /// Write a saved report in another form: text, JSON, one HTML page, Markdown, JUnit, Prometheus metrics.
+    Render(render::Options),
     /// Say what differs between two reports: sister hosts, before and after a change, two days.
     Diff(diff::Options),
     /// Pack a report and the files behind it into one archive for support, with names and addresses replaced.
     Bundle(bundle::Options),
-    /// Write a saved report in another form: text, JSON, one HTML page, Markdown, JUnit, Prometheus metrics.
-    Render(render::Options),
     /// Show a verdict that 'qualify --verdict-file' wrote, or check that it still holds for this host.
     Verdict(verdict::Options),
     /// Explain a cause (what it looks like, why, what splits it from others, the fix and its dangers) or a term.
@@ -209,9 +210,9 @@ fn run(arguments: Arguments) -> u8 {
         Command::Measure(options) => measure::run(&surroundings, &options),
         Command::Recommend(options) => recommend::run(&surroundings, &options),
         Command::Diagnose(options) => diagnose::run(&surroundings, &options),
+        Command::Render(options) => render::run(&surroundings, &options),
         Command::Diff(options) => diff::run(&surroundings, &options),
         Command::Bundle(options) => bundle::run(&surroundings, &options),
-        Command::Render(options) => render::run(&surroundings, &options),
         Command::Verdict(options) => verdict::run(&surroundings, &options),
         Command::Explain(options) => explain::run(&surroundings, &options),
         Command::List => list::run(),

@@ -1,8 +1,6 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{
-    Surroundings, console, exit::Stop, file, gate::Gate, host, measure, reduce, render::Also,
-};
+use super::{Surroundings, console, exit::Stop, file, gate::Gate, host, render::Also};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -11,10 +9,13 @@ use crate::{
         case::{Record, Rung},
         ladder::Step,
         pair::GpuIndex,
-        report::{Coverage, Grading, Kind, Report, SCHEMA_VERSION, Spending, Verdict},
+        report::{Coverage, Grading, Report, SCHEMA_VERSION, Spending, Verdict},
         snapshot::{Authenticity, Snapshot},
     },
-    probe::{mechanism, plan, reduced, resident, supervisor},
+    probe::{
+        mechanism, plan, reduced, resident,
+        supervisor::{self, Came},
+    },
     render::{
         json,
         terminal::{self, Closing, Saved},
@@ -109,7 +110,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
 
     let path = destination(options, &snapshot, &started_at);
     let mut journal = Journal::open(path.as_deref(), &snapshot, &plan.gpus, &started_at);
-    let results = probe(surroundings, &mut session, &snapshot, &plan, &mut journal);
+    let first = Errand {
+        plan: &plan,
+        snapshot: &snapshot,
+        moments: "",
+        note: &|_| {},
+    };
+    let results = probe(surroundings, &mut session, &first, &mut journal);
 
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
@@ -147,8 +154,8 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .insert(0, ("reading the host".to_string(), collected_ms));
     left_out.extend(options.gate.expired());
     derive(&mut report, &left_out);
-    ask_further(&mut report, &plan, &left_out, |plan, snapshot| {
-        probe(surroundings, &mut session, snapshot, plan, &mut journal)
+    ask_further(&mut report, &plan, &left_out, |errand| {
+        probe(surroundings, &mut session, errand, &mut journal)
     });
     drop(session);
     report.took_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -331,14 +338,24 @@ pub(super) fn mark(one: Authenticity, other: Authenticity) -> Authenticity {
     }
 }
 
+/// One run of a plan: the planned one, or that of further questions.
+struct Errand<'a> {
+    plan: &'a plan::Plan,
+    snapshot: &'a Snapshot,
+    /// Put before the names of the observer's moments, so that two runs are told apart.
+    moments: &'a str,
+    /// What is to be added to a record before anybody keeps it.
+    note: &'a dyn Fn(&mut Record),
+}
+
 fn probe(
     surroundings: &Surroundings,
     session: &mut Session,
-    snapshot: &Snapshot,
-    plan: &plan::Plan,
+    errand: &Errand,
     journal: &mut Journal,
 ) -> supervisor::Results {
     let console = &surroundings.console;
+    let (snapshot, plan) = (errand.snapshot, errand.plan);
     let total = plan.cases().count();
     let done = std::cell::Cell::new(0);
     let phase_name = std::cell::RefCell::new(String::new());
@@ -346,7 +363,20 @@ fn probe(
         snapshot,
         plan,
         supervisor::Hooks {
-            record: &mut |record| {
+            came: &mut |came| {
+                let record = match came {
+                    Came::Record(record) => record,
+                    Came::Observation(seen) => {
+                        return journal.write_beside(json::Beside::Observation(seen.clone()));
+                    }
+                    Came::Selftest(test) => {
+                        return journal.write_beside(json::Beside::Selftest(test.clone()));
+                    }
+                    Came::Reduction(row) => {
+                        return journal.write_beside(json::Beside::Reduction(row.clone()));
+                    }
+                };
+                (errand.note)(record);
                 done.set(done.get() + 1);
                 journal.write(record);
                 console.progress(&format!(
@@ -359,7 +389,9 @@ fn probe(
                 *phase_name.borrow_mut() = name.to_string();
                 console.progress(&format!("{name}: case {} of {total}", done.get()));
             },
-            observe: &mut |moment, ours| session.observe(moment, ours),
+            observe: &mut |moment, ours| {
+                session.observe(&format!("{}{moment}", errand.moments), ours)
+            },
         },
     );
     console.quiet();
@@ -369,6 +401,14 @@ fn probe(
 /// The report that a journal still allows: its records, judged now.
 pub(super) fn of_journal(journal: json::Journal) -> Report {
     let head = journal.head;
+    let (mut observations, mut reductions, mut selftest) = (Vec::new(), Vec::new(), None);
+    for beside in journal.beside {
+        match beside {
+            json::Beside::Observation(seen) => observations.push(seen),
+            json::Beside::Reduction(row) => reductions.push(row),
+            json::Beside::Selftest(test) => selftest = Some(test),
+        }
+    }
     let mut report = Report {
         schema_version: SCHEMA_VERSION,
         tool_version: head.tool_version,
@@ -381,12 +421,12 @@ pub(super) fn of_journal(journal: json::Journal) -> Report {
         // The journal does not say what was to come: what this version knows and it lacks did not run.
         ladder: ladder(),
         records: journal.records,
-        observations: Vec::new(),
-        reductions: Vec::new(),
+        observations,
+        reductions,
         traffic: Vec::new(),
         crossovers: Vec::new(),
         comparison: None,
-        selftest: None,
+        selftest,
         coverage: Coverage::default(),
         findings: Vec::new(),
         consumers: Vec::new(),
@@ -420,7 +460,7 @@ fn ask_further(
     report: &mut Report,
     plan: &plan::Plan,
     left_out: &[String],
-    probe: impl FnOnce(&plan::Plan, &Snapshot) -> supervisor::Results,
+    probe: impl FnOnce(&Errand) -> supervisor::Results,
 ) {
     if report.interrupted {
         return;
@@ -451,18 +491,21 @@ fn ask_further(
     let Some(further) = plan.further(&questions) else {
         return;
     };
-    let mut results = probe(&further, &report.snapshot);
-    for record in &mut results.records {
-        let case = &record.case;
-        let asked = wanted
-            .iter()
-            .find(|w| w.subject == case.subject && w.mechanism == case.mechanism);
-        if let Some(asked) = asked {
-            record
-                .notes
-                .push(format!("asked by the cause {}", asked.cause));
-        }
-    }
+    let mut results = probe(&Errand {
+        plan: &further,
+        snapshot: &report.snapshot,
+        moments: "further questions: ",
+        note: &|record| {
+            let case = &record.case;
+            let asked = wanted
+                .iter()
+                .find(|w| w.subject == case.subject && w.mechanism == case.mechanism);
+            if let Some(asked) = asked {
+                let note = format!("asked by the cause {}", asked.cause);
+                record.notes.push(note);
+            }
+        },
+    });
     report.records.append(&mut results.records);
     report.observations.append(&mut results.observations);
     report.reductions.append(&mut results.reductions);
@@ -471,13 +514,8 @@ fn ask_further(
     derive(report, left_out);
 }
 
-/// Recomputes all that follows from snapshot and records.
+/// Recomputes all that follows from snapshot and records of a ladder; `again` knows the other kinds of reports.
 pub(super) fn derive(report: &mut Report, left_out: &[String]) {
-    match report.kind() {
-        Kind::Ladder => {}
-        Kind::Reductions => return reduce::derive(report),
-        Kind::Traffic => return measure::derive_saved(report),
-    }
     report.crossovers = diagnose::reductions::crossovers(&report.reductions);
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
@@ -597,8 +635,16 @@ impl Journal {
     }
 
     fn write(&mut self, record: &Record) {
+        self.line(|file| json::write_journal_record(record, file));
+    }
+
+    fn write_beside(&mut self, beside: json::Beside) {
+        self.line(|file| json::write_journal_beside(&beside, file));
+    }
+
+    fn line(&mut self, write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>) {
         if let Some((file, path)) = &mut self.file
-            && let Err(error) = json::write_journal_record(record, file)
+            && let Err(error) = write(file)
         {
             self.failed = Some(format!("{}: {error}", path.display()));
             self.file = None;
@@ -649,6 +695,7 @@ mod tests {
                 tested_gpus: (0..host.count()).collect(),
             },
             records: host.records.clone(),
+            beside: Vec::new(),
             torn: false,
         });
         report.interrupted = false;
@@ -666,8 +713,8 @@ mod tests {
             },
         );
         let mut subjects = None;
-        ask_further(&mut report(host), &plan, &[], |further, _| {
-            subjects = Some(further.cases().map(|case| case.subject).collect());
+        ask_further(&mut report(host), &plan, &[], |errand| {
+            subjects = Some(errand.plan.cases().map(|case| case.subject).collect());
             supervisor::Results::default()
         });
         subjects

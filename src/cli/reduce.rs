@@ -197,7 +197,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         snapshot,
     };
     report.snapshot.authenticity = report.authenticity;
-    derive(&mut report);
+    judge(&mut report);
     if let Some(file) = &options.report {
         super::file::replace(file, |out| json::write(&report, out))
             .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
@@ -212,10 +212,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
 }
 
 /// All that follows from the rows.
-pub(super) fn derive(report: &mut Report) {
+pub(super) fn judge(report: &mut Report) {
     reductions::flag(&mut report.reductions);
-    report.crossovers = reductions::crossovers(&report.reductions);
-    report.verdict = verdict(&report.reductions);
+    let rows = &report.reductions;
+    report.crossovers = reductions::crossovers(rows);
+    report.coverage.planned = rows.len() as u32;
+    report.coverage.ran = rows.iter().filter(|row| row.outcome.ran()).count() as u32;
+    report.verdict = verdict(rows);
 }
 
 /// Algorithms that were named, or all.

@@ -1,6 +1,6 @@
 //! `peerproof render`: a saved report in another form; and the further forms that `qualify` writes beside its report.
 
-use super::{Surroundings, console, diagnose, exit::Stop, file, map, qualify};
+use super::{Surroundings, again, console, diagnose, exit::Stop, file, map};
 use crate::{
     model::report::Report,
     render::{
@@ -133,8 +133,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             "{name} is neither a report nor the journal of a run; 'peerproof diagnose {name}' reads other texts"
         )));
     };
-    let left_out = report.coverage.left_out.clone();
-    qualify::derive(&mut report, &left_out);
+    again::judge(&mut report);
     let saved = Saved::To(name);
     match &options.out {
         Some(out) => save(surroundings, &report, format, saved, out).map_err(|error| {

@@ -114,9 +114,9 @@ pub fn collect_and_observe(roots: &Roots, depth: Depth) -> (Snapshot, Observer) 
         let host =
             scope.spawn(|| timed(|| Ok((system::read_host(roots), system::read_driver(roots)))));
         let log = scope.spawn(|| timed(|| kernel_log::read(roots)));
-        let opened = timed(|| caught(nvml::open).and_then(|opened| opened));
+        let opened = timed(nvml::open);
         let asked = timed(|| match &opened.result {
-            Ok(session) => caught(|| nvml::read(session, roots, depth)),
+            Ok(session) => nvml::read(session, roots, depth),
             Err(absence) => Err(absence.clone()),
         });
         let sources = Sources {
@@ -138,12 +138,6 @@ pub fn collect_and_observe(roots: &Roots, depth: Depth) -> (Snapshot, Observer) 
     });
     let observer = Observer::new(session, roots.clone(), &snapshot);
     (snapshot, observer)
-}
-
-/// Runs foreign code (NVML's wrapper) and turns a panic into an absence.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Absence> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
-        .map_err(|_| Absence::Failed("NVML's wrapper panicked".to_string()))
 }
 
 fn read_hwloc(roots: &Roots) -> Result<HwlocView, Absence> {
@@ -192,7 +186,13 @@ fn join(roots: &Roots, sources: Sources) -> Snapshot {
         None => nvml.authenticity,
     };
     snapshot.driver = join_driver(kernel_driver, nvml.driver, &mut disagreements);
-    let (gpus, claims) = join_gpus(nvml.gpus, &nvml.claims, &pci, &hwloc, no_nvml, no_pci);
+    let listed = Listed {
+        gpus: nvml.gpus,
+        claims: nvml.claims,
+        silent: nvml.silent.into_iter().map(|(_, why)| why).collect(),
+        nothing: no_nvml,
+    };
+    let (gpus, claims) = join_gpus(listed, &pci, &hwloc, no_pci);
     snapshot.gpus = gpus;
     snapshot.claims = claims;
     snapshot.bridges = pci.bridges;
@@ -232,6 +232,9 @@ fn notes(roots: &Roots, sources: &Sources) -> Vec<SourceNote> {
             let mut text = format!("GPUs: {}", view.gpus.len());
             for (index, error) in &view.refused {
                 text += &format!("; GPU {index} not handed out: {error}");
+            }
+            for (index, why) in &view.silent {
+                text += &format!("; GPU {index}: {why}");
             }
             text
         }),
@@ -318,15 +321,29 @@ fn first_known<T>(first: Reading<T>, second: Reading<T>) -> Reading<T> {
     }
 }
 
+/// What NVML told of GPUs.
+struct Listed {
+    gpus: Vec<Gpu>,
+    claims: PairTable<PairClaims>,
+    /// Reasons of those that it counts and for which it did not answer; it did not tell their addresses either.
+    silent: Vec<Absence>,
+    /// Why it told nothing at all.
+    nothing: Option<Absence>,
+}
+
 /// GPUs of NVML and of the PCI tree as one list in PCI order, with NVML's claims moved along.
 fn join_gpus(
-    from_nvml: Vec<Gpu>,
-    claims: &PairTable<PairClaims>,
+    listed: Listed,
     pci: &PciView,
     hwloc: &HwlocView,
-    no_nvml: Option<Absence>,
     no_pci: Option<Absence>,
 ) -> (Vec<Gpu>, PairTable<PairClaims>) {
+    let Listed {
+        gpus: from_nvml,
+        claims,
+        silent,
+        nothing: no_nvml,
+    } = listed;
     let address = |gpu: &Gpu| gpu.pci.known().copied();
     let mut joined: Vec<(Option<u32>, Gpu)> = Vec::new();
     let listed: Vec<PciAddress> = from_nvml.iter().filter_map(address).collect();
@@ -336,8 +353,16 @@ fn join_gpus(
         let hung = place.and_then(|place| hwloc.devices.get(&place));
         joined.push((Some(position), join_gpu(gpu, found, hung, no_pci.as_ref())));
     }
-    for (place, found) in pci.gpus.iter().filter(|(place, _)| !listed.contains(place)) {
-        let why = no_nvml.clone().unwrap_or_else(|| {
+    let unlisted = || pci.gpus.iter().filter(|(place, _)| !listed.contains(place));
+    let drivers_own = |found: &PciGpu| found.bound_to.as_deref() == Some("nvidia");
+    // As many as are silent: they are those.
+    let told_apart = unlisted().filter(|(_, found)| drivers_own(found)).count() == silent.len();
+    for (place, found) in unlisted() {
+        let stuck = silent
+            .first()
+            .filter(|_| told_apart && drivers_own(found))
+            .cloned();
+        let why = no_nvml.clone().or(stuck).unwrap_or_else(|| {
             Absence::SourceMissing(match &found.bound_to {
                 Some(driver) if driver == "nvidia" => {
                     "NVML does not list this GPU: hidden from this container, or refused by the driver"
@@ -353,6 +378,10 @@ fn join_gpus(
         };
         let hung = hwloc.devices.get(place);
         joined.push((None, join_gpu(gpu, Some(found), hung, no_pci.as_ref())));
+    }
+    for why in silent.iter().filter(|_| !told_apart) {
+        let gpu = nvml::unanswered(why);
+        joined.push((None, join_gpu(gpu, None, None, no_pci.as_ref())));
     }
     // GPUs without an address (NVML refused even that) come last, in NVML's order.
     joined.sort_by_key(|(position, gpu)| {

@@ -2,6 +2,7 @@
 //! read and why not; only `topology` concludes, and it concludes the same way from live and from recorded facts.
 
 pub mod chips;
+mod deadline;
 pub mod hwloc;
 pub mod import;
 pub mod kernel_log;

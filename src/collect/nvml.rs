@@ -1,9 +1,10 @@
 //! What the driver says through NVML: identity, memory, links, peers, processes. All of it is a claim.
 //!
 //! NVML's error stays in the absence, in NVML's words. GPUs are asked side by side, because many answers cost a round
-//! trip to the GPU's firmware. Nothing is set.
+//! trip to the GPU's firmware, and each under a deadline, because a wedged one never answers. Nothing is set.
 
 use super::{
+    deadline::begin,
     live::{Depth, Roots},
     nvml_links,
     system::process_names,
@@ -30,7 +31,15 @@ use nvml_wrapper::{
     error::NvmlError,
     struct_wrappers::device::{PciInfo, ProcessInfo},
 };
-use std::thread;
+use std::{sync::Arc, time::Duration};
+
+/// How long NVML's start may take: without persistence mode it wakes one GPU after the other, seconds each.
+const START_LIMIT: Duration = Duration::from_secs(75);
+/// How long all answers of one kind may take. The slowest known take tens of milliseconds, and NVML gives them one after the other.
+const READ_LIMIT: Duration = Duration::from_secs(15);
+
+/// NVML, shared with threads that may not come back.
+pub type Session = Arc<Nvml>;
 
 /// What NVML said.
 #[derive(Debug, Clone)]
@@ -45,6 +54,8 @@ pub struct NvmlView {
     pub authenticity: Authenticity,
     /// GPUs that NVML counts and does not hand out: index and error.
     pub refused: Vec<(u32, String)>,
+    /// GPUs that NVML counts and for which it did not answer in time: index and reason.
+    pub silent: Vec<(u32, Absence)>,
 }
 
 impl NvmlView {
@@ -63,6 +74,7 @@ impl NvmlView {
             claims: PairTable::new(0),
             authenticity: Authenticity::Hardware,
             refused: Vec::new(),
+            silent: Vec::new(),
         }
     }
 }
@@ -70,9 +82,11 @@ impl NvmlView {
 /// Loads libnvidia-ml.so.1 and initialises it. This is the slow step: the driver wakes the GPUs.
 ///
 /// # Errors
-/// `SourceMissing` without the library; otherwise NVML's word ("NVIDIA driver is not loaded", a version mismatch).
-pub fn open() -> Result<Nvml, Absence> {
-    Nvml::init().map_err(|error| absence(&error))
+/// `SourceMissing` without the library; `NoAnswer` when it does not come back; otherwise NVML's word ("NVIDIA driver is not
+/// loaded", a version mismatch).
+pub fn open() -> Result<Session, Absence> {
+    let started = begin(|| Nvml::init().map(Arc::new)).within(START_LIMIT)?;
+    started.map_err(|error| absence(&error))
 }
 
 /// The reason for a missing reading, in NVML's words.
@@ -100,49 +114,60 @@ fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
 }
 
 /// Asks everything once.
-pub fn read(nvml: &Nvml, roots: &Roots, depth: Depth) -> NvmlView {
-    let mut refused = Vec::new();
-    let mut devices = Vec::new();
-    for index in 0..nvml.device_count().unwrap_or(0) {
-        match nvml.device_by_index(index) {
-            Ok(device) => devices.push((index, device)),
-            Err(error) => refused.push((index, error.to_string())),
+///
+/// # Errors
+/// `NoAnswer` when NVML does not even say how many GPUs there are.
+pub fn read(nvml: &Session, roots: &Roots, depth: Depth) -> Result<NvmlView, Absence> {
+    let asked = nvml.clone();
+    let (driver, count) = begin(move || (read_driver(&asked), asked.device_count().unwrap_or(0)))
+        .within(READ_LIMIT)?;
+    let (mut refused, mut silent) = (Vec::new(), Vec::new());
+    let (mut listed, mut gpus) = (Vec::new(), Vec::new());
+    let questions: Vec<_> = (0..count)
+        .map(|index| {
+            let (nvml, roots) = (nvml.clone(), roots.clone());
+            begin(move || match nvml.device_by_index(index) {
+                Ok(device) => Ok(read_gpu(&device, index, &roots, depth)),
+                Err(error) => Err(error.to_string()),
+            })
+        })
+        .collect();
+    for (index, question) in (0..).zip(questions) {
+        match question.within(READ_LIMIT) {
+            Ok(Ok(gpu)) => {
+                listed.push(index);
+                gpus.push(gpu);
+            }
+            Ok(Err(error)) => refused.push((index, error)),
+            Err(why @ Absence::NoAnswer(_)) => silent.push((index, why)),
+            Err(why) => {
+                listed.push(index);
+                gpus.push(unanswered(&why));
+            }
         }
     }
-    let count = devices.len() as u32;
-    // GPUs and claims side by side: the first question about an ancestor takes NVML 20 ms, each P2P status 2 ms
-    // (docs/hardware-log.md).
-    let panicked = || Absence::Failed("the NVML reader of this GPU panicked".into());
-    let (gpus, rows) = thread::scope(|scope| {
-        let devices = &devices;
-        let rows: Vec<_> = (0..devices.len())
-            .map(|at| scope.spawn(move || claims_row(nvml, devices, at, depth)))
-            .collect();
-        let gpus: Vec<_> = devices
-            .iter()
-            .map(|(index, device)| scope.spawn(move || read_gpu(device, *index, roots, depth)))
-            .collect();
-        let gpus: Vec<Gpu> = gpus
-            .into_iter()
-            .map(|gpu| gpu.join().unwrap_or_else(|_| unanswered(&panicked())))
-            .collect();
-        let rows: Vec<_> = rows
-            .into_iter()
-            .map(|row| row.join().unwrap_or_default())
-            .collect();
-        (gpus, rows)
-    });
-    let mut claims = PairTable::new(count);
-    for (pair, claim) in rows.into_iter().flatten() {
-        claims.set(pair, claim);
+    // Only now: a claim about a GPU that does not answer would hold up those about the others. Beside the GPUs it would be no
+    // faster, as NVML answers one question at a time.
+    let rows: Vec<_> = (0..listed.len())
+        .map(|at| {
+            let (nvml, listed) = (nvml.clone(), listed.clone());
+            begin(move || claims_row(&nvml, &listed, at, depth))
+        })
+        .collect();
+    let mut claims = PairTable::new(listed.len() as u32);
+    for row in rows {
+        for (pair, claim) in row.within(READ_LIMIT).unwrap_or_default() {
+            claims.set(pair, claim);
+        }
     }
-    NvmlView {
-        driver: read_driver(nvml),
+    Ok(NvmlView {
+        driver,
         gpus,
         claims,
         authenticity: authenticity(nvml),
         refused,
-    }
+        silent,
+    })
 }
 
 /// By marker symbols; a look-alike outranks planted faults.
@@ -408,22 +433,23 @@ fn fabric_state(info: nvml_extra::FabricInfo) -> FabricState {
     }
 }
 
-/// Claims of one GPU as source, towards all others.
+/// Claims of one GPU as source, towards all others, by their places in `listed`.
 fn claims_row(
     nvml: &Nvml,
-    devices: &[(u32, Device<'_>)],
+    listed: &[u32],
     at: usize,
     depth: Depth,
 ) -> Vec<(OrderedPair, PairClaims)> {
-    let Some((_, source)) = devices.get(at) else {
+    let device = |at: usize| nvml.device_by_index(*listed.get(at)?).ok();
+    let Some(source) = device(at) else {
         return Vec::new();
     };
     // A registered fabric says more of NVLinks than this status does.
     let nvlink = depth == Depth::Full
-        || nvml_extra::fabric_info(source).map_or(true, |f| (f.state, f.status) != (3, 0));
-    let others = devices.iter().enumerate().filter_map(|(to, (_, other))| {
+        || nvml_extra::fabric_info(&source).map_or(true, |f| (f.state, f.status) != (3, 0));
+    let others = (0..listed.len()).filter_map(|to| {
         let pair = OrderedPair::new(at as u32, to as u32)?;
-        Some((pair, claims_of(nvml, source, other, depth, nvlink)))
+        Some((pair, claims_of(nvml, &source, &device(to)?, depth, nvlink)))
     });
     others.collect()
 }

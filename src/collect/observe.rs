@@ -1,25 +1,40 @@
 //! Counters of the GPUs at one moment, read from an NVML session that stays open. It judges nothing; a GPU that cannot
 //! be asked has absences.
 
-use super::{live::Roots, nvml, sysfs};
+use super::{
+    deadline::{Pending, begin},
+    live::Roots,
+    nvml, sysfs,
+};
 use crate::model::{
     pci::PciAddress,
     reading::{Absence, Reading},
     snapshot::{BridgeObservation, GpuObservation, Observation, Snapshot},
 };
-use nvml_wrapper::Nvml;
-use std::{path::PathBuf, thread};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// How long NVML may take for one look at a GPU; it takes milliseconds.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// One GPU to look at.
 struct Target {
     nvml_index: Option<u32>,
     folder: Option<PathBuf>,
     active_links: Vec<u32>,
+    /// Whether a look is under way: a GPU that did not answer is not asked again as long as that look has not come back.
+    asked: Arc<AtomicBool>,
 }
 
 /// Watches the GPUs of one snapshot, in its order.
 pub struct Observer {
-    session: Result<Nvml, Absence>,
+    session: Result<nvml::Session, Absence>,
     roots: Roots,
     targets: Vec<Target>,
     bridges: Vec<(PciAddress, PathBuf)>,
@@ -36,7 +51,7 @@ impl std::fmt::Debug for Observer {
 
 impl Observer {
     /// Takes over the NVML session (or the reason why there is none) by which `snapshot` was read.
-    pub fn new(session: Result<Nvml, Absence>, roots: Roots, snapshot: &Snapshot) -> Self {
+    pub fn new(session: Result<nvml::Session, Absence>, roots: Roots, snapshot: &Snapshot) -> Self {
         let base = roots.path("sys/bus/pci/devices");
         let targets = snapshot
             .gpus
@@ -48,6 +63,7 @@ impl Observer {
                     let active = links.iter().filter(|link| link.active);
                     active.map(|link| link.link).collect()
                 }),
+                asked: Arc::default(),
             })
             .collect();
         let above = |bridge: PciAddress| {
@@ -68,23 +84,33 @@ impl Observer {
         }
     }
 
-    /// Looks once, all GPUs side by side. `ours` are the process ids of this run, left out of the foreign processes.
+    /// Looks once, all GPUs side by side. `ours` are the process ids of this run, left out of the foreign processes. Of a GPU
+    /// that does not answer in time the readings are `NoAnswer`; those of the others are there all the same.
     pub fn observe(&self, moment: &str, ours: &[u32]) -> Observation {
-        let gpus = thread::scope(|scope| {
-            let looks: Vec<_> = self
-                .targets
-                .iter()
-                .map(|target| scope.spawn(|| self.look(target, ours)))
-                .collect();
-            looks
-                .into_iter()
-                .map(|look| {
-                    look.join().unwrap_or_else(|_| {
-                        nvml::unobserved(&Absence::Failed("the observer panicked".to_string()))
-                    })
-                })
-                .collect()
+        let looks: Vec<_> = self.targets.iter().map(|t| self.look(t, ours)).collect();
+        let gpus = looks.into_iter().zip(&self.targets).map(|(look, target)| {
+            let seen = look.and_then(|look| look.within(LOOK_LIMIT));
+            let mut seen = seen.unwrap_or_else(|why| {
+                if !matches!(why, Absence::NoAnswer(_)) {
+                    target.asked.store(false, Ordering::SeqCst);
+                }
+                nvml::unobserved(&why)
+            });
+            // The kernel answers without the driver.
+            if let Some(folder) = &target.folder {
+                seen.aer = match sysfs::read_aer(folder) {
+                    Ok(counters) => Reading::Known(counters),
+                    Err(absence) => Reading::Absent(absence),
+                };
+                if seen.link.known().is_none()
+                    && let Ok(link) = sysfs::read_link_state(folder, "current")
+                {
+                    seen.link = Reading::Known(link);
+                }
+            }
+            seen
         });
+        let gpus = gpus.collect();
         let bridges = self.bridges.iter().filter_map(|(pci, folder)| {
             let aer = sysfs::read_aer(folder).ok()?;
             Some(BridgeObservation { pci: *pci, aer })
@@ -96,28 +122,29 @@ impl Observer {
         }
     }
 
-    fn look(&self, target: &Target, ours: &[u32]) -> GpuObservation {
-        let mut seen = match (&self.session, target.nvml_index) {
-            (Ok(session), Some(index)) => match session.device_by_index(index) {
-                Ok(device) => nvml::observe(&device, &self.roots, &target.active_links, ours),
-                Err(error) => nvml::unobserved(&nvml::absence(&error)),
-            },
-            (Err(absence), _) => nvml::unobserved(absence),
-            (Ok(_), None) => nvml::unobserved(&Absence::SourceMissing(
-                "NVML does not list this GPU".to_string(),
-            )),
-        };
-        if let Some(folder) = &target.folder {
-            seen.aer = match sysfs::read_aer(folder) {
-                Ok(counters) => Reading::Known(counters),
-                Err(absence) => Reading::Absent(absence),
-            };
-            if seen.link.known().is_none()
-                && let Ok(link) = sysfs::read_link_state(folder, "current")
-            {
-                seen.link = Reading::Known(link);
-            }
+    fn look(&self, target: &Target, ours: &[u32]) -> Result<Pending<GpuObservation>, Absence> {
+        let session = self.session.clone()?;
+        let index = target
+            .nvml_index
+            .ok_or_else(|| Absence::SourceMissing("NVML does not list this GPU".to_string()))?;
+        if target.asked.swap(true, Ordering::SeqCst) {
+            return Err(Absence::NoAnswer(
+                "the time since it was last asked".to_string(),
+            ));
         }
-        seen
+        let (roots, links, ours) = (
+            self.roots.clone(),
+            target.active_links.clone(),
+            ours.to_vec(),
+        );
+        let asked = target.asked.clone();
+        Ok(begin(move || {
+            let seen = match session.device_by_index(index) {
+                Ok(device) => nvml::observe(&device, &roots, &links, &ours),
+                Err(error) => nvml::unobserved(&nvml::absence(&error)),
+            };
+            asked.store(false, Ordering::SeqCst);
+            seen
+        }))
     }
 }

@@ -4,12 +4,16 @@
 use super::{
     hwloc,
     live::{self, Depth, Roots},
+    nvml,
     observe::Observer,
     system,
 };
 use crate::{
     child::{Child, ReceiveError},
-    model::snapshot::{Observation, Snapshot},
+    model::{
+        reading::Absence,
+        snapshot::{Observation, Snapshot},
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -34,6 +38,8 @@ enum Ask {
 /// The parent's end.
 pub struct Session {
     child: Option<Child>,
+    /// GPUs of the snapshot.
+    gpus: usize,
 }
 
 impl Session {
@@ -69,7 +75,11 @@ impl Session {
             })?;
         // The collector's environment is partly ours; what counts is what the operator had.
         snapshot.environment = system::own_steering_variables();
-        Ok((Session { child: Some(child) }, snapshot))
+        let session = Session {
+            child: Some(child),
+            gpus: snapshot.gpus.len(),
+        };
+        Ok((session, snapshot))
     }
 
     /// Ends the collector without waiting for it: NVML takes milliseconds to let its devices go.
@@ -79,7 +89,8 @@ impl Session {
         }
     }
 
-    /// Looks at the counters of all GPUs; nothing when the observer has gone.
+    /// Looks at the counters of all GPUs; nothing when the observer has gone. One that does not answer in time has seen no GPU
+    /// answer, and is gone afterwards.
     pub fn observe(&mut self, moment: &str, ours: &[u32]) -> Option<Observation> {
         let child = self.child.as_mut()?;
         let ask = Ask::Observe {
@@ -92,10 +103,16 @@ impl Session {
         match seen {
             Ok(observation) => Some(observation),
             Err(ReceiveError::Interrupted) => None,
-            Err(_) => {
+            Err(error) => {
                 // Out of step or stuck: an answer that comes later must not be taken for another question's.
                 self.child.take().map(Child::kill);
-                None
+                let limit = format!("{} s", OBSERVE_LIMIT.as_secs());
+                let silent = nvml::unobserved(&Absence::NoAnswer(limit));
+                (error == ReceiveError::TimedOut).then(|| Observation {
+                    moment: moment.to_string(),
+                    gpus: vec![silent; self.gpus],
+                    bridges: Vec::new(),
+                })
             }
         }
     }

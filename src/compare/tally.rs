@@ -21,6 +21,7 @@ fn reason(absence: &Absence) -> &'static str {
         Absence::SourceMissing(_) => "its source is missing",
         Absence::Unparsed(_) => "its source was not understood",
         Absence::Failed(_) => "reading it failed",
+        Absence::NoAnswer(_) => "it did not answer",
         Absence::NotInInput => "not in the input",
     }
 }

@@ -85,6 +85,14 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
     }
 }
 
+/// CUDA_ERROR_SYSTEM_NOT_READY (cuda.h).
+pub(crate) const NOT_READY: u32 = 802;
+
+/// Whether CUDA was not ready: its answer to everything before the NVSwitch fabric is up, and no word on a GPU.
+pub(crate) fn is_not_ready(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused { code, .. } | Outcome::Faulted { code, .. } if *code == NOT_READY)
+}
+
 /// Whether a GPU's failing case by itself involves the host: a copy to or from it, or memory that the GPU's own kernel found
 /// right and only the host's copy of it wrong. Link, slot and host memory are as suspect as the GPU.
 pub(crate) fn involves_host(record: &Record) -> bool {
@@ -388,7 +396,9 @@ impl<'a> Evidence<'a> {
     pub fn condemned_gpus(&self) -> BTreeSet<GpuIndex> {
         let own = self.failures().filter_map(|r| match r.case.subject {
             // Two processes on one GPU may be kept apart by a container: that is no fault of the GPU.
-            Subject::Gpu(gpu) if r.case.rung == Rung::Alone => Some(gpu),
+            Subject::Gpu(gpu) if r.case.rung == Rung::Alone && !is_not_ready(&r.outcome) => {
+                Some(gpu)
+            }
             _ => None,
         });
         let rows = self

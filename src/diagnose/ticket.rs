@@ -2,6 +2,8 @@
 //! texts state for certain (a refusal, a setting, a narrow link); which causes would be held *if* direct copies were
 //! wrong, asked of the causes themselves with that supposed; and what the texts cannot tell.
 
+mod answers;
+
 use super::{
     evidence::{Evidence, PeerClaim},
     weigh::findings,
@@ -28,7 +30,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         .iter()
         .filter(|f| f.judgement == Judgement::Indicted)
         .map(conclusion);
-    let said = answers(snapshot, ticket);
+    let said = answers::answers(snapshot, ticket);
     // Where no peer access exists, that is the answer, and what engines say of it follows from it.
     let conclusions: Vec<Conclusion> = if all_refused(evidence) {
         held.chain(said).collect()
@@ -47,6 +49,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
                 worst_pair: None,
             },
             next_because: "a suspect that follows from a mixture is invented".to_string(),
+            meanwhile: None,
             conclusions: Vec::new(),
             suspects: Vec::new(),
             cleared: Vec::new(),
@@ -70,6 +73,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     let (next, next_because) = next(
         evidence,
         ticket,
+        &real,
         &conclusions,
         &suspects,
         &unknown,
@@ -78,14 +82,15 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     let verdict = verdict.unwrap_or_else(|| Verdict {
         grading: grade(&real, ticket),
         headline: headline(evidence, ticket, &conclusions, &suspects),
-        cause: "what was pasted are claims and settings; nothing of it was measured by peerproof"
-            .to_string(),
+        cause: "claims and settings: nothing of it was measured by peerproof".to_string(),
         next: next.clone(),
         worst_pair: None,
     });
+    let meanwhile = answers::meanwhile(snapshot, ticket).filter(|_| !measured);
     Diagnosis {
         verdict,
         next_because,
+        meanwhile,
         conclusions,
         suspects,
         cleared,
@@ -307,253 +312,6 @@ fn suppose(pair: OrderedPair, hang: bool) -> [Record; 3] {
     ]
 }
 
-/// What logs say about themselves, in the words of the rules behind them (facts: failures.md part 2, engines.md 2 and 3).
-fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
-    let mut out = Vec::new();
-    let said = |kind: RemarkKind| {
-        ticket
-            .remarks
-            .iter()
-            .find(|r| r.kind == kind && !r.by_person)
-    };
-    let line = |r: &Remark| match r.times {
-        1 => format!("{} ({})", r.text, r.source),
-        n => format!("{} ({}, {n} times)", r.text, r.source),
-    };
-    let make = |title: String, because: String, evidence: Vec<String>, fix: Vec<&str>| Conclusion {
-        title,
-        because,
-        evidence,
-        fix: fix.into_iter().map(str::to_string).collect(),
-        cause: None,
-    };
-    if let Some(lost) = said(RemarkKind::GpuLost) {
-        out.push(make(
-            "a GPU does not answer any more".to_string(),
-            "all that follows from it (hangs, refusals, missing peers) is its consequence; pairs are not to be blamed"
-                .to_string(),
-            vec![line(lost)],
-            vec!["power-cycle the host, then reseat or replace the GPU or its riser; look for Xid 79 and AER lines in 'sudo dmesg'"],
-        ));
-    }
-    if let Some(fault) = said(RemarkKind::IommuFault) {
-        out.push(make(
-            "the IOMMU refused accesses of a device".to_string(),
-            "its domain translates addresses, and what was refused was not delivered".to_string(),
-            vec![line(fault)],
-            if passes_through(snapshot) {
-                vec![
-                    "iommu=pt is on the command line already and did not take effect here: see that the log is of the same boot (its own 'Command line:'), that no later iommu=nopt or iommu.passthrough=0 undoes it, and that the log does not say 'Memory encryption detected', which switches it off; then 'grep . /sys/kernel/iommu_groups/*/type'",
-                ]
-            } else {
-                vec!["on bare metal: boot with iommu=pt (Intel: intel_iommu=on iommu=pt), then 'peerproof qualify'"]
-            },
-        ));
-    }
-    out.extend(custom_all_reduce(snapshot, ticket));
-    for (kind, because, fix) in [
-        (
-            RemarkKind::SharingFailed,
-            "the allocation cannot be shared by CUDA IPC, or the container forbids it: expandable segments and pool memory are the usual reasons",
-            "PYTORCH_CUDA_ALLOC_CONF without expandable_segments; in a container --ipc=host --cap-add=SYS_PTRACE; until then --disable-custom-all-reduce",
-        ),
-        (
-            RemarkKind::PeerRefused,
-            "a rank asked for a GPU that it may not see or reach: one visible GPU a rank hides its peers",
-            "show all GPUs to all ranks (CUDA_VISIBLE_DEVICES unset or equal) and choose by device number",
-        ),
-        (
-            RemarkKind::ShmFull,
-            "NCCL puts its segments into /dev/shm when peers are not used; docker gives 64 MiB",
-            "docker run --shm-size=1g (8 ranks: 2g) or --ipc=host; remove segments of crashed jobs",
-        ),
-        (
-            RemarkKind::NotInitialised,
-            "on an NVSwitch host the fabric manager is absent, of another version than the driver, or not ready; without NVSwitch it is HMM of nvidia_uvm",
-            "systemctl status nvidia-fabricmanager; start the version that equals the driver's; without NVSwitch: options nvidia_uvm uvm_disable_hmm=1",
-        ),
-        (
-            RemarkKind::PeersSwitchedOff,
-            "NCCL goes through host memory because it was told to; the engines' own all-reduce kernels do not read this variable",
-            "unset it after 'peerproof qualify' has proven the pairs",
-        ),
-    ] {
-        if let Some(remark) = said(kind) {
-            out.push(make(
-                kind.words().to_string(),
-                because.to_string(),
-                vec![line(remark)],
-                vec![fix],
-            ));
-        }
-    }
-    if let Some(transport) =
-        through_host(ticket).filter(|_| said(RemarkKind::PeersSwitchedOff).is_none())
-    {
-        out.push(transport);
-    }
-    out
-}
-
-/// Whether the pasted command line asks for identity domains already.
-fn passes_through(snapshot: &Snapshot) -> bool {
-    let line = snapshot.host.cmdline.known();
-    line.is_some_and(|l| {
-        l.split_whitespace()
-            .any(|w| matches!(w, "iommu=pt" | "iommu.passthrough=1"))
-    })
-}
-
-/// NCCL's transports, when all of one host go through its memory.
-fn through_host(ticket: &Ticket) -> Option<Conclusion> {
-    let local = |via: &str| via.starts_with("P2P") || via.starts_with("SHM");
-    let shm = ticket
-        .transports
-        .iter()
-        .find(|t| t.via.starts_with("SHM"))?;
-    let direct = ticket
-        .transports
-        .iter()
-        .filter(|t| t.via.starts_with("P2P"))
-        .count();
-    let all = ticket.transports.iter().filter(|t| local(&t.via)).count();
-    Some(Conclusion {
-        title: match direct {
-            0 => "NCCL uses no peer access: all its channels go through host memory".to_string(),
-            n => format!("NCCL uses peer access on {n} of {all} paths; the rest go through host memory"),
-        },
-        because: "NCCL's level allows P2P up to a path type only (across host bridges often not), and never where the driver refuses it; no fault by itself".to_string(),
-        evidence: vec![format!(
-            "{} -> {} via {} ({})",
-            shm.devices.0, shm.devices.1, shm.via, shm.source
-        )],
-        fix: vec!["NCCL_P2P_LEVEL=SYS uses it on all paths; only after 'peerproof qualify' has proven them".to_string()],
-        cause: None,
-    })
-}
-
-/// Why an engine does not use its own all-reduce.
-fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion> {
-    let launch = |about: &str| ticket.launch.iter().find(|f| f.about == about);
-    let said = ticket
-        .remarks
-        .iter()
-        .find(|r| r.kind == RemarkKind::CustomAllReduceOff && !r.by_person);
-    let asked = ticket
-        .remarks
-        .iter()
-        .find(|r| r.kind == RemarkKind::CustomAllReduceOff && r.by_person);
-    let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
-    let evidence = suppose_all(snapshot, &[]);
-    let joined = |p: &OrderedPair| evidence.has_nvlink(*p);
-    let full_nvlink = count > 1 && OrderedPair::all(count).all(|p| joined(&p));
-    let nvlink = |class: bool| match class {
-        true => format!("NVLink joins all {count} GPUs here, so the topology would allow it"),
-        false if count > 1 => format!("not all {count} GPUs are joined by NVLink here"),
-        false => "how the GPUs are joined was not given".to_string(),
-    };
-    let switched = launch("disable_custom_all_reduce").filter(|f| f.value == "True");
-    let tp = launch("tensor_parallel_size")
-        .or_else(|| launch("tp_size"))
-        .and_then(|f| f.value.parse::<u32>().ok());
-    if let Some(flag) = switched {
-        let mut fix = "remove --disable-custom-all-reduce from the launch".to_string();
-        if full_nvlink {
-            fix.push_str("; prove the pairs first: peerproof qualify");
-        } else {
-            fix.push_str(" only after 'peerproof qualify' has proven the pairs; with more than two GPUs and no full NVLink the engine leaves it off all the same");
-        }
-        return Some(Conclusion {
-            title: "custom all-reduce is off because the launch says so".to_string(),
-            because: format!(
-                "{}; it is a setting and no fault of the host",
-                nvlink(full_nvlink)
-            ),
-            evidence: vec![format!("disable_custom_all_reduce=True ({})", flag.source)],
-            fix: vec![fix],
-            cause: None,
-        });
-    }
-    let said = match (said, asked) {
-        (Some(said), _) => said,
-        (None, Some(_)) => {
-            let world = tp.filter(|tp| ![1, 2, 4, 6, 8].contains(tp))?;
-            let about = launch("tensor_parallel_size").or_else(|| launch("tp_size"))?;
-            return Some(Conclusion {
-                title: format!("custom all-reduce does not exist for {world} GPUs"),
-                because: "the engines have it for groups of 2, 4, 6 and 8".to_string(),
-                evidence: vec![format!("{}={world} ({})", about.about, about.source)],
-                fix: vec!["a group of 2, 4, 6 or 8, or NCCL".to_string()],
-                cause: None,
-            });
-        }
-        _ => return None,
-    };
-    let text = said.text.as_str();
-    let (title, because, fix) = if text.contains("more than two PCIe-only") {
-        if full_nvlink {
-            (
-                "the engine takes this host for PCIe-only, and its topology shows NVLink on every pair",
-                format!(
-                    "the engine asks NVML for the NVLink status of each pair, not topo -m; {}. Inactive links, an incomplete fabric or a container that hides GPUs make the two differ",
-                    nvlink(true)
-                ),
-                "nvidia-smi topo -p2p n (inside the engine's container) shows what the engine was told",
-            )
-        } else {
-            (
-                "custom all-reduce is off by the engine's own rule: more than two GPUs without full NVLink",
-                format!(
-                    "{}; whether peer access works is not even asked. No fault of the host: NCCL is used",
-                    nvlink(false)
-                ),
-                "nothing to repair; 'peerproof recommend' names the backends for PCIe hosts after 'peerproof qualify'",
-            )
-        }
-    } else if text.contains("lacks GPU P2P") || text.contains("P2P test failed") {
-        (
-            "custom all-reduce is off because the engine's P2P test failed or the driver offers no peer access",
-            match claims(&evidence, count) {
-                Some(true) => "the driver claims that peer access is OK on these pairs, so the test failed, or an old answer was read from its cache file (it outlives BIOS and driver changes)".to_string(),
-                Some(false) => "the driver offers no peer access on these pairs".to_string(),
-                None => "what the driver claims was not given".to_string(),
-            },
-            match claims(&evidence, count) {
-                Some(false) => "nothing to repair in the engine: it goes on with NCCL, which uses host memory here",
-                _ => "delete ~/.cache/vllm/gpu_p2p_access_cache_for_*.json, then 'peerproof qualify'",
-            },
-        )
-    } else if text.contains("world size") {
-        (
-            "custom all-reduce does not exist for this number of GPUs",
-            "the engines have it for groups of 2, 4, 6 and 8".to_string(),
-            "a group of 2, 4, 6 or 8, or NCCL",
-        )
-    } else if text.contains("across nodes") || text.contains("spans") {
-        (
-            "custom all-reduce is off because the group spans several hosts",
-            "it works within one host only".to_string(),
-            "nothing to repair; NCCL is used",
-        )
-    } else {
-        (
-            "custom all-reduce could not be set up",
-            "the engine goes on with NCCL; the reason is in its own words below".to_string(),
-            "peerproof qualify proves or rules out the pairs; --disable-custom-all-reduce silences it",
-        )
-    };
-    Some(Conclusion {
-        title: title.to_string(),
-        because,
-        evidence: vec![match said.times {
-            1 => format!("{text} ({})", said.source),
-            n => format!("{text} ({}, {n} ranks or times)", said.source),
-        }],
-        fix: vec![fix.to_string()],
-        cause: None,
-    })
-}
-
 /// Whether the driver offers no peer access on any pair.
 fn all_refused(e: &Evidence) -> bool {
     let count = u32::try_from(e.snapshot.gpus.len()).unwrap_or(0);
@@ -650,6 +408,7 @@ fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
 fn next(
     e: &Evidence,
     ticket: &Ticket,
+    real: &[Finding],
     conclusions: &[Conclusion],
     suspects: &[Finding],
     unknown: &[Unknown],
@@ -659,6 +418,24 @@ fn next(
         return (
             verdict.next.clone(),
             "it follows from what was measured".to_string(),
+        );
+    }
+    // Nothing of CUDA runs before the fabric does, this tool's own tests no more than the engine.
+    let not_ready = ticket
+        .remarks
+        .iter()
+        .any(|r| r.kind == RemarkKind::NotInitialised && !r.by_person);
+    let fabric = real
+        .iter()
+        .find(|f| f.cause == "fabric-not-ready" && f.judgement == Judgement::Indicted);
+    if let Some(test) = fabric
+        .and_then(|f| f.next_test.clone())
+        .filter(|_| not_ready)
+    {
+        return (
+            test,
+            "on the host, not in a container or guest: until CUDA is ready it answers 802 to everything, to 'peerproof qualify' too"
+                .to_string(),
         );
     }
     let count = e.snapshot.gpus.len();

@@ -27,6 +27,8 @@ pub enum Absence {
     Unparsed(String),
     /// The source answered with an error.
     Failed(String),
+    /// The source was asked and has not answered in so long a time: it, or what it asks in turn, is stuck.
+    NoAnswer(String),
     /// Nobody asked: the input (a pasted table, another tool's file) does not carry it.
     NotInInput,
 }
@@ -56,6 +58,12 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Why it is absent, if the source was asked and is stuck.
+    pub fn unanswered(&self) -> Option<&Absence> {
+        self.absence()
+            .filter(|absence| matches!(absence, Absence::NoAnswer(_)))
+    }
+
     /// Applies `f` to a known value; an absence stays what it is.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
@@ -80,6 +88,7 @@ impl std::fmt::Display for Absence {
             Absence::SourceMissing(what) => write!(f, "source missing ({what})"),
             Absence::Unparsed(what) => write!(f, "not understood ({what})"),
             Absence::Failed(what) => write!(f, "failed ({what})"),
+            Absence::NoAnswer(time) => write!(f, "no answer within {time}"),
             Absence::NotInInput => write!(f, "not in the input"),
         }
     }

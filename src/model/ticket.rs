@@ -159,6 +159,9 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// Why that command.
     pub next_because: String,
+    /// Settings to serve with until then, where peers are suspected; a symptom that stays with them is not theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meanwhile: Option<String>,
     /// What is certain: answers to what a log says, and causes held by what was read.
     pub conclusions: Vec<Conclusion>,
     /// Causes that would be held if direct copies between these GPUs were wrong, first suspect first.

@@ -8,9 +8,11 @@ use super::{
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
     reduced, resident,
+    suspects::unanswered,
     wire::{Answer, Reply, Request},
 };
 use crate::{
+    child::ReceiveError,
     ffi::process,
     model::{
         case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
@@ -27,16 +29,31 @@ use std::{
 
 /// Wall time of the load under which links are observed.
 const LOAD: Duration = Duration::from_millis(150);
+/// Said of a case whose worker outlived SIGKILL.
+const LEFT_BEHIND: &str =
+    "its worker could not be killed: it is stuck in the driver and was left behind";
 
 /// What the supervisor needs from its caller.
 pub struct Hooks<'a> {
-    /// Called for each record as it comes: journal, progress.
-    pub record: &'a mut dyn FnMut(&Record),
+    /// Called for whatever comes, as it comes: journal, progress.
+    pub came: &'a mut dyn FnMut(Came),
     /// Called when a phase begins: name, cases in it.
     pub phase: &'a mut dyn FnMut(&str, usize),
     /// Asks the observer, if there is one.
     /// It is told this run's worker processes, so that they do not count as foreign.
     pub observe: &'a mut dyn FnMut(&str, &[u32]) -> Option<Observation>,
+}
+
+/// What a run brings, one by one, before it is kept.
+pub enum Came<'r> {
+    /// A case with its answer; notes may be added.
+    Record(&'r mut Record),
+    /// What the observer saw.
+    Observation(&'r Observation),
+    /// The checker's test of itself.
+    Selftest(&'r Selftest),
+    /// An all-reduce that was timed.
+    Reduction(&'r Reduction),
 }
 
 /// All that a run brought.
@@ -79,6 +96,8 @@ pub(super) struct Supervisor<'a, 'h> {
     started: Instant,
     /// When no further case is begun; known once a worker told how slow this host's clock is.
     give_up_at: Option<Instant>,
+    /// Places whose workers did not answer when they were to open their GPUs, and what was said: not waited for again.
+    shut: BTreeMap<Place, String>,
     /// Why the workers of the last round are gone, if they are.
     lost: Option<String>,
     /// Time of the phase under way, by mechanism.
@@ -103,6 +122,7 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
         claims: Claims::new(snapshot),
         started: Instant::now(),
         give_up_at: None,
+        shut: BTreeMap::new(),
         lost: None,
         shares: BTreeMap::new(),
     };
@@ -119,7 +139,11 @@ pub fn run(snapshot: &Snapshot, plan: &Plan, hooks: Hooks) -> Results {
 
 impl Supervisor<'_, '_> {
     fn whole(&mut self) {
+        if self.plan.gpus.is_empty() {
+            return;
+        }
         self.observe("before");
+        self.quarantine_silent();
         if self.plan.ahead {
             // In the order in which they are asked for. The claims of rung 0 need the workers with peer access.
             let places = self.plan.phases.iter().map(|phase| phase.place);
@@ -215,6 +239,17 @@ impl Supervisor<'_, '_> {
                 .for_each(|staff| self.pool.close(staff));
         }
         self.observe("after");
+    }
+
+    /// GPUs for which NVML answered when the host was read, and does not now that the run begins.
+    fn quarantine_silent(&mut self) {
+        let before = self.results.observations.first();
+        let silent = |gpu: &&u32| {
+            let seen = before.and_then(|seen| seen.gpus.get(**gpu as usize));
+            seen.is_some_and(|gpu| gpu.utilization_percent.unanswered().is_some())
+        };
+        let silent: Vec<u32> = self.plan.gpus.iter().filter(silent).copied().collect();
+        self.pool.quarantined.extend(silent);
     }
 
     /// Opens the worker with peer access, learns what enabling it answered, and records the claims of rung 0.
@@ -326,9 +361,15 @@ impl Supervisor<'_, '_> {
 
     /// Opens workers of a place.
     fn start(&mut self, place: Place) -> Result<Staff, String> {
-        self.timed(&format!("start of workers, {}", place.words()), |s| {
+        let opened = self.timed(&format!("start of workers, {}", place.words()), |s| {
             s.pool.open(place)
-        })
+        });
+        if let Err(why) = &opened
+            && why.ends_with(&ReceiveError::TimedOut.to_string())
+        {
+            self.shut.insert(place, why.clone());
+        }
+        opened
     }
 
     fn phase(&mut self, name: &str, cases: usize) {
@@ -337,8 +378,13 @@ impl Supervisor<'_, '_> {
 
     fn observe(&mut self, moment: &str) {
         if let Some(observation) = (self.hooks.observe)(moment, &self.pool.pids) {
-            self.results.observations.push(observation);
+            self.keep(observation);
         }
+    }
+
+    pub(super) fn keep(&mut self, observation: Observation) {
+        (self.hooks.came)(Came::Observation(&observation));
+        self.results.observations.push(observation);
     }
 
     /// Why a case is not put to a worker, if so.
@@ -346,6 +392,9 @@ impl Supervisor<'_, '_> {
         let not_run = |reason: String| Some(Outcome::NotRun { reason });
         if process::interrupted() {
             return not_run("interrupted".to_string());
+        }
+        if let Some(why) = self.shut.get(&place) {
+            return not_run(format!("no worker could start: {why}"));
         }
         if self.give_up_at.is_some_and(|end| Instant::now() >= end) {
             let limit = self.plan.budget.time_limit(self.plan.gpus.len());
@@ -362,7 +411,7 @@ impl Supervisor<'_, '_> {
             .find(|gpu| case.subject.touches(GpuIndex(**gpu)))
         {
             return not_run(format!(
-                "GPU{gpu} is quarantined: it hung or was lost, so nothing that it touches would prove anything"
+                "GPU{gpu} is quarantined: it hung, was lost or stopped answering, so nothing that it touches would prove anything"
             ));
         }
         let subject = case.subject;
@@ -546,28 +595,34 @@ impl Supervisor<'_, '_> {
         let deadline = Instant::now() + self.pool.limit(cases);
         let (mut answers, ended) = open.run(cases, look, deadline);
         for answer in answers.values_mut() {
+            for reduction in &answer.reductions {
+                (self.hooks.came)(Came::Reduction(reduction));
+            }
             self.results.reductions.append(&mut answer.reductions);
         }
         if ended.is_some()
             && let Some(open) = staff.take()
             && !open.kill()
+            && !process::interrupted()
         {
-            // Stuck in the driver: whatever these cases touch is not safe to probe further.
-            self.quarantine(cases, &answers);
+            self.left_behind(cases, &mut answers, began.elapsed());
         }
         (answers, ended)
     }
 
-    /// Quarantines the GPUs of the cases that were not answered.
-    fn quarantine(&mut self, cases: &[Case], answers: &BTreeMap<u32, Answer>) {
-        for case in cases.iter().filter(|case| !answers.contains_key(&case.id)) {
-            let touched = self
-                .plan
-                .gpus
-                .iter()
-                .filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
-            self.pool.quarantined.extend(touched);
-        }
+    /// A worker that a kill does not end is stuck in the driver, and is left behind. Of a case that was put by itself this is the
+    /// answer where it gave none, and what it touches is not safe to probe further. Of several it is not known whose doing it
+    /// is: the second look asks each by itself.
+    fn left_behind(&mut self, cases: &[Case], answers: &mut BTreeMap<u32, Answer>, took: Duration) {
+        let [case] = cases else { return };
+        let gpus = self.plan.gpus.iter();
+        let touched = gpus.filter(|gpu| case.subject.touches(GpuIndex(**gpu)));
+        self.pool.quarantined.extend(touched);
+        let after_ms = took.as_millis() as u64;
+        let answer = answers
+            .entry(case.id)
+            .or_insert_with(|| unanswered(case, Outcome::TimedOut { after_ms }, took));
+        answer.notes.push(LEFT_BEHIND.to_string());
     }
 
     pub(super) fn record(&self, case: Case, outcome: Outcome, answer: Option<Answer>) -> Record {
@@ -614,8 +669,8 @@ impl Supervisor<'_, '_> {
         self.push(record);
     }
 
-    pub(super) fn push(&mut self, record: Record) {
-        (self.hooks.record)(&record);
+    pub(super) fn push(&mut self, mut record: Record) {
+        (self.hooks.came)(Came::Record(&mut record));
         self.results.records.push(record);
     }
 
@@ -640,7 +695,10 @@ impl Supervisor<'_, '_> {
         };
         let limit = Duration::from_secs(30) * self.pool.factor;
         match ready.ask(&Request::Selftest { gpu: *gpu }, limit) {
-            Ok(Reply::Planted(selftest)) => self.results.selftest = Some(selftest),
+            Ok(Reply::Planted(selftest)) => {
+                (self.hooks.came)(Came::Selftest(&selftest));
+                self.results.selftest = Some(selftest);
+            }
             // No self-test is told by its absence; a worker that did not answer is not used again.
             Ok(_) => {}
             Err(_) => {

@@ -31,7 +31,11 @@ impl Supervisor<'_, '_> {
             .iter()
             .copied()
             .filter(|gpu| case.subject.touches(GpuIndex(*gpu)))
+            .filter(|gpu| !self.pool.quarantined.contains(gpu))
             .collect();
+        if touched.is_empty() {
+            return;
+        }
         let answered = |observation: &Observation, gpu: u32| {
             let gpu = observation.gpus.get(gpu as usize);
             gpu.is_some_and(|g| g.utilization_percent.known().is_some())
@@ -51,6 +55,7 @@ impl Supervisor<'_, '_> {
             busy || answered_before.contains(&gpu) && !answered(observation, gpu)
         };
         let mut seen: Option<BTreeSet<u32>> = None;
+        let mut last = None;
         for _ in 0..3 {
             // NVML's utilisation covers up to the last second.
             std::thread::sleep(Duration::from_millis(600));
@@ -61,6 +66,7 @@ impl Supervisor<'_, '_> {
                 }
                 return;
             };
+            last = Some(observation.clone());
             let touched = touched.iter().copied();
             let now: BTreeSet<u32> = touched.filter(|gpu| busy(&observation, *gpu)).collect();
             seen = Some(seen.map_or(now.clone(), |seen| {
@@ -71,6 +77,10 @@ impl Supervisor<'_, '_> {
             }
         }
         self.pool.quarantined.extend(seen.unwrap_or_default());
+        // What the quarantine stands on.
+        if let Some(observation) = last {
+            self.keep(observation);
+        }
     }
 
     /// Runs suspects again, each alone, in a worker that has not seen a fault.
@@ -115,7 +125,18 @@ impl Supervisor<'_, '_> {
                 continue;
             }
             if let Some(outcome) = self.settled(&case, place) {
-                let record = self.record(case, outcome, None);
+                let record = match shared.filter(|answer| self.stands(&case, answer)) {
+                    Some(mut answer) => {
+                        if let Outcome::NotRun { reason } = &outcome {
+                            let note = format!("not looked at again alone: {reason}");
+                            answer.notes.push(note);
+                        }
+                        let mut record = self.record(case, answer.outcome.clone(), Some(answer));
+                        record.alone = false;
+                        record
+                    }
+                    None => self.record(case, outcome, None),
+                };
                 self.push(record);
                 continue;
             }
@@ -124,10 +145,23 @@ impl Supervisor<'_, '_> {
                 None => match self.pool.open(place) {
                     Ok(ready) => Some(ready),
                     Err(why) => {
-                        self.not_run(
-                            case,
-                            &format!("no worker could start for a second look: {why}"),
+                        let first = match (&shared, ended) {
+                            (Some(answer), _) => answer.outcome.word(),
+                            (None, how) => how.unwrap_or("no answer"),
+                        };
+                        let why = format!(
+                            "no worker could start for a second look: {why} (the first, with other pairs: {first})"
                         );
+                        match shared.filter(|answer| self.stands(&case, answer)) {
+                            Some(mut answer) => {
+                                answer.notes.push(why);
+                                let outcome = answer.outcome.clone();
+                                let mut record = self.record(case, outcome, Some(answer));
+                                record.alone = false;
+                                self.push(record);
+                            }
+                            None => self.not_run(case, &why),
+                        }
                         continue;
                     }
                 },
@@ -187,7 +221,20 @@ impl Supervisor<'_, '_> {
                     })
             });
             let mut is_alone = true;
-            if alone.outcome.is_intact() {
+            let wrong = |answer: &Answer| answer.outcome.corruption().is_some();
+            if let Some(mut seen) = shared.clone().filter(wrong)
+                && !alone.outcome.is_intact()
+                && !wrong(&alone)
+            {
+                // Wrong data seen once outranks whatever comes later.
+                let later = alone.outcome.word();
+                seen.notes.append(&mut alone.notes);
+                seen.notes.push(format!(
+                    "wrong together with other pairs; run again alone: {later}"
+                ));
+                alone = seen;
+                is_alone = false;
+            } else if alone.outcome.is_intact() {
                 match shared {
                     Some(shared) if astray && shared.outcome.corruption().is_some() => {
                         alone.notes.push(
@@ -228,6 +275,19 @@ impl Supervisor<'_, '_> {
             let mut record = self.record(case, alone.outcome.clone(), Some(alone));
             record.alone = is_alone;
             self.push(record);
+        }
+    }
+
+    /// Whether an answer that was given in company counts where no second look is taken: wrong data does, and a hang whose GPUs are
+    /// out of reach since. A fault or a death may be a neighbour's.
+    fn stands(&self, case: &Case, answer: &Answer) -> bool {
+        let mut out_of_reach = self.pool.quarantined.iter();
+        match answer.outcome {
+            Outcome::Corrupt(_) => true,
+            Outcome::TimedOut { .. } => {
+                out_of_reach.any(|gpu| case.subject.touches(GpuIndex(*gpu)))
+            }
+            _ => false,
         }
     }
 

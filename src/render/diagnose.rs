@@ -35,12 +35,13 @@ const ALL: Limits = Limits {
 };
 
 /// From much to little.
-const STEPS: [Limits; 5] = [
+const STEPS: [Limits; 6] = [
     limits(3, 3, 4, 2, 6),
     limits(3, 3, 3, 1, 4),
     limits(2, 2, 2, 1, 3),
     limits(2, 2, 1, 1, 2),
     limits(1, 1, 1, 1, 1),
+    limits(1, 1, 1, 1, 0),
 ];
 
 const fn limits(
@@ -150,6 +151,14 @@ fn head(
         Tone::Plain,
         &diagnosis.next_because,
     )?;
+    if let Some(settings) = &diagnosis.meanwhile {
+        page.labelled(
+            Tone::Plain,
+            &" ".repeat(width),
+            Tone::Plain,
+            &format!("until then: {settings}"),
+        )?;
+    }
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &snapshot.gpus {
         let name = gpu

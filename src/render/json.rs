@@ -3,8 +3,9 @@
 
 use crate::model::{
     case::{Record, Subject},
-    report::{Report, SCHEMA_VERSION},
-    snapshot::{Authenticity, Snapshot},
+    reduction::Reduction,
+    report::{Report, SCHEMA_VERSION, Selftest},
+    snapshot::{Authenticity, Observation, Snapshot},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,18 @@ pub struct JournalHead {
     pub tested_gpus: Vec<u32>,
 }
 
+/// What a journal holds beside its records: a line each, of one key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Beside {
+    /// What the observer saw.
+    Observation(Observation),
+    /// The checker's test of itself.
+    Selftest(Selftest),
+    /// An all-reduce that was timed.
+    Reduction(Reduction),
+}
+
 /// A journal that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
@@ -86,6 +99,8 @@ pub struct Journal {
     pub head: JournalHead,
     /// Its records, in order.
     pub records: Vec<Record>,
+    /// The rest of its lines, in order.
+    pub beside: Vec<Beside>,
     /// Whether the last line was torn, as it is after a crash; it is left out.
     pub torn: bool,
 }
@@ -113,6 +128,14 @@ pub fn write_journal_head(head: &JournalHead, out: &mut dyn Write) -> io::Result
 /// Those of the writer.
 pub fn write_journal_record(record: &Record, out: &mut dyn Write) -> io::Result<()> {
     line(record, out)
+}
+
+/// Writes something else as a line, in the same manner.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_journal_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
+    line(beside, out)
 }
 
 fn line<T: Serialize>(value: &T, out: &mut dyn Write) -> io::Result<()> {
@@ -172,11 +195,17 @@ pub fn read_journal(text: &str) -> Result<Journal, ReadError> {
     }
     let head: JournalHead = serde_json::from_str(first)?;
     let mut records = Vec::new();
+    let mut beside = Vec::new();
     let mut torn = false;
     let mut lines = lines.peekable();
     while let Some((number, line)) = lines.next() {
-        match serde_json::from_str::<Record>(line) {
-            Ok(record) => records.push(record),
+        // Every record has a case; nothing else begins so.
+        let row = match line.starts_with("{\"case\"") {
+            true => serde_json::from_str(line).map(|record| records.push(record)),
+            false => serde_json::from_str(line).map(|other| beside.push(other)),
+        };
+        match row {
+            Ok(()) => {}
             Err(_) if lines.peek().is_none() && !text.ends_with('\n') => torn = true,
             Err(error) => {
                 return Err(ReadError::JournalLine {
@@ -190,6 +219,7 @@ pub fn read_journal(text: &str) -> Result<Journal, ReadError> {
     Ok(Journal {
         head,
         records,
+        beside,
         torn,
     })
 }

@@ -22,6 +22,7 @@ pub fn write(snapshot: &Snapshot, options: &Options, out: &mut dyn Write) -> io:
     let mut page = Page::new(out, options);
     let page = &mut page;
     title(snapshot, page)?;
+    silent(snapshot, page)?;
     disagreements(snapshot, page)?;
     if snapshot.gpus.is_empty() {
         no_gpu(snapshot, page)?;
@@ -82,6 +83,20 @@ fn title(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
     page.labelled(Tone::Bad, &label, Tone::Strong, &first)?;
     if let Some((word, meaning)) = mark {
         page.labelled(Tone::Bad, &format!("{word}: "), Tone::Plain, meaning)?;
+    }
+    Ok(())
+}
+
+/// GPUs for which the driver does not answer: what the map shows of them is not the driver's word.
+fn silent(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
+    for gpu in &snapshot.gpus {
+        if let Some(why) = gpu.nvml_index.unanswered() {
+            let text = format!(
+                "NVML does not answer for it ({why}): the GPU or the driver is stuck; what is shown of it is the kernel's word"
+            );
+            let label = format!("{}: ", cut(&gpu.label, 16));
+            page.labelled(Tone::Bad, &label, Tone::Plain, &text)?;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,9 @@ pub(crate) struct HostFile {
     /// Catalogue entries that it stands for; empty for healthy hosts and for rows without an entry.
     #[serde(default)]
     pub(crate) entries: Vec<String>,
+    /// Rows of the decision table that it stands for.
+    #[serde(default)]
+    pub(crate) rows: Vec<String>,
     /// Where the facts come from.
     #[expect(dead_code, reason = "for readers of the file")]
     pub(crate) source: String,

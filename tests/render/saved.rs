@@ -7,7 +7,10 @@ use peerproof::model::{
     pair::OrderedPair,
     report::{Grading, Report, SCHEMA_VERSION},
 };
-use peerproof::render::json::{self, JournalHead, ReadError};
+use peerproof::{
+    model::snapshot::Observation,
+    render::json::{self, Beside, JournalHead, ReadError},
+};
 use std::path::Path;
 
 fn saved(report: &Report) -> String {
@@ -147,6 +150,13 @@ fn a_journal_survives_a_torn_last_line() {
     };
     let mut out = Vec::new();
     json::write_journal_head(&head, &mut out).unwrap();
+    let seen = Observation {
+        moment: "before".to_string(),
+        gpus: Vec::new(),
+        bridges: Vec::new(),
+    };
+    let seen = Beside::Observation(seen);
+    json::write_journal_beside(&seen, &mut out).unwrap();
     for record in &report.records {
         json::write_journal_record(record, &mut out).unwrap();
     }
@@ -156,6 +166,7 @@ fn a_journal_survives_a_torn_last_line() {
         (&whole.head, &whole.records, whole.torn),
         (&head, &report.records, false)
     );
+    assert_eq!(whole.beside, [seen]);
 
     let torn = json::read_journal(&text[..text.len() - 40]).unwrap();
     assert!(torn.torn);

@@ -168,6 +168,84 @@ fn once_and_every_nth_time_are_seen() {
     all_are(&nth, WrongKind::Flipped);
 }
 
+/// The first copy is wrong, and the copies that are to confirm it alone never end: what was seen once stands.
+#[test]
+fn wrong_data_outlasts_a_second_look_that_hangs() {
+    let report = Host::new(SMALL)
+        .set("deadline_factor=2")
+        .fault("0>1:ce_push=zeroed:at=1")
+        .fault("0>1:ce_push=hang:after=1")
+        .qualify(&["--quick", "--mechanism", "ce-push"]);
+    only(&report, pair(0, 1), "ce-push");
+    let found = failures(&report)
+        .into_iter()
+        .find(|record| kind(record) == Some(WrongKind::Zeroed))
+        .unwrap_or_else(|| panic!("{}", summary(&report)));
+    assert!(!found.alone);
+    assert!(
+        found
+            .notes
+            .iter()
+            .any(|n| n.contains("run again alone: hang")),
+        "{}",
+        line(found)
+    );
+    assert!(
+        report.verdict.headline.contains("zeroed"),
+        "{}",
+        report.verdict.headline
+    );
+}
+
+/// One attempt in 200 is wrong; or all of them, but only after many transfers and much load. A quick look makes too few attempts to
+/// see either, and says so; a soak finds them.
+#[test]
+fn a_rare_fault_is_found_by_a_soak_and_a_quick_look_says_that_it_could_not_have_seen_it() {
+    for when in ["nth=200", "after=150"] {
+        let host = Host::new(SMALL).fault(&format!("0>1:ce_push=flipped:{when}"));
+        let quick = host.qualify(&["--quick", "--mechanism", "ce-push"]);
+        assert_eq!(quick.verdict.grading, Grading::Pass, "{}", summary(&quick));
+        assert!(
+            quick
+                .verdict
+                .cause
+                .contains("one of 1 in 200 would not (--deep looks for it)"),
+            "{}",
+            quick.verdict.cause
+        );
+        let (deep, struck) = host.qualify_counting(&["--deep=6s", "--mechanism", "ce-push"]);
+        assert!(struck[0].1 > 0, "the soak was too short for this machine");
+        assert_eq!(deep.verdict.grading, Grading::Fail, "{}", summary(&deep));
+        for record in failures(&deep) {
+            let of = (record.case.subject.pair(), record.case.mechanism.as_str());
+            assert_eq!(of, (Some(pair(0, 1)), "ce-push"), "{}", summary(&deep));
+        }
+        assert!(rate_seen(&quick) > 0.1, "{}", rate_seen(&quick));
+        assert!(rate_seen(&deep) < 0.02, "{}", rate_seen(&deep));
+        let found = failures(&deep)
+            .into_iter()
+            .filter_map(|record| record.outcome.corruption())
+            .find(|found| found.attempts_ran >= 100)
+            .unwrap_or_else(|| panic!("{}", summary(&deep)));
+        assert_eq!(found.kind, WrongKind::Flipped);
+        if when == "nth=200" {
+            let rare = found.wrong_attempts * 100 <= found.attempts_ran;
+            assert!(rare, "{}", summary(&deep));
+        }
+    }
+}
+
+/// The smallest fault rate that the report says its quiet attempts by copy engines would have shown with 95%, which follows from their
+/// number.
+fn rate_seen(report: &Report) -> f64 {
+    let rows = report.coverage.sensitivity.iter();
+    let mut quiet = rows.filter(|s| s.mechanism == "ce-push" && s.rung == Rung::Copied);
+    let row = quiet.next().expect("a row of the mechanism");
+    let bound = 1.0 - 0.05f64.powf(1.0 / row.attempts as f64);
+    assert!((row.seen_fault_rate - bound).abs() < 1e-12, "{row:?}");
+    row.seen_fault_rate
+}
+
 #[test]
 fn slow_is_slow_and_not_wrong() {
     let rate = |report: &Report, source, destination| {

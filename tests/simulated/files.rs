@@ -9,9 +9,9 @@ use peerproof::{
     model::{
         case::Outcome,
         report::{Grading, Report},
-        snapshot::Authenticity,
+        snapshot::{Authenticity, Observation},
     },
-    render::json,
+    render::json::{self, Beside},
 };
 use std::{
     path::Path,
@@ -234,7 +234,7 @@ fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");
     let (host, mark) = marked(Host::new("hgx-h200-x8"));
-    let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 60);
+    let mut child = start(&host, &path, &["--mechanism", "ce-push,ce-pull"], 70);
     assert!(
         processes_with(&mark)
             .iter()
@@ -255,4 +255,51 @@ fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
     assert_eq!(journal.head.tested_gpus, (0..8).collect::<Vec<_>>());
     assert!(journal.records.len() >= 60, "{}", journal.records.len());
     assert!(journal.records.iter().all(|r| r.outcome.is_intact()));
+}
+
+/// What causes ask in a second run, and all that the observer saw, is in the journal as it comes: where the report cannot be written,
+/// the journal tells the same.
+#[test]
+fn a_journal_holds_further_questions_and_what_was_observed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    // A folder of that name keeps the draft of the report from being written.
+    std::fs::create_dir(path.with_extension("json.part")).unwrap();
+    let run = Host::new("opaque-vm").fault("0>1:ce_push=zeroed").run(&[
+        "qualify",
+        "--json",
+        "--quick",
+        "--mechanism",
+        "ce-push",
+        "--out",
+        path.to_str().unwrap(),
+    ]);
+    assert!(run.stderr.contains("no report file"), "{}", run.stderr);
+    let report = json::read(&run.stdout).unwrap();
+    let text = std::fs::read_to_string(path.with_extension("journal")).unwrap();
+    let journal = json::read_journal(&text).unwrap();
+    assert_eq!(journal.records, report.records);
+    assert!(
+        journal.records.iter().any(|r| r.case.mechanism == "bounce"
+            && r.notes.iter().any(|n| n.starts_with("asked by the cause "))),
+        "{}",
+        summary(&report)
+    );
+    let seen: Vec<&Observation> = journal
+        .beside
+        .iter()
+        .filter_map(|beside| match beside {
+            Beside::Observation(seen) => Some(seen),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(seen, report.observations.iter().collect::<Vec<_>>());
+    let moments: Vec<&str> = seen.iter().map(|seen| seen.moment.as_str()).collect();
+    assert!(
+        moments.contains(&"after") && moments.contains(&"further questions: after"),
+        "{moments:?}"
+    );
+    let tests = journal.beside.iter();
+    let mut tests = tests.filter(|beside| matches!(beside, Beside::Selftest(_)));
+    assert!(tests.next().is_some(), "the self-test of the first run");
 }

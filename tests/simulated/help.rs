@@ -3,13 +3,17 @@
 use crate::host::{peerproof, run};
 use std::process::Command;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 15] = [
     "qualify",
     "map",
     "selftest",
     "bench",
     "recommend",
+    "reduce",
+    "measure",
     "diagnose",
+    "diff",
+    "bundle",
     "render",
     "verdict",
     "explain",

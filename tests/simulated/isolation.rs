@@ -18,13 +18,18 @@ use std::{
     process::{Child, Stdio},
 };
 
-/// One mechanism of each phase, in order: GPUs alone, staged, peer access, across processes (and with descriptors under way).
-const PHASES: [&str; 5] = [
+/// One mechanism of each phase, in order: GPUs alone, staged, granted pools, peer access, kernels that wait, all-reduces; then across
+/// processes, with descriptors under way, and again kernels that wait.
+const PHASES: [&str; 9] = [
     "memory",
     "bounce",
+    "pool-ce-push",
     "ce-push",
+    "resident",
+    "one-shot-pull",
     "ipc-sm-store",
     "vmm-sm-store",
+    "ipc-resident",
 ];
 
 /// A run in a temporary folder of its own, so that everything it leaves there is seen.

@@ -360,3 +360,51 @@ fn a_file_of_peer_verdicts_is_written_from_proofs_only() {
         run.stderr
     );
 }
+
+/// Profiles of one's own are laid over the built-in ones; a bad one is named with file, line and what is allowed.
+#[test]
+fn profiles_of_ones_own_are_taken_and_bad_ones_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let engines = folder.path().join("engines");
+    fs::create_dir(&engines).unwrap();
+    let own = engines.join("house.toml");
+    let good = "id = \"house\"\nname = \"House engine\"\nchecked = \"2026-11-30\"\ninherits = \"vllm\"\n\n[launch]\ncommands = [[\"house\", \"serve\"]]\n";
+    fs::write(&own, good).unwrap();
+    let profiles = folder.path().to_str().unwrap();
+    let question = |engine: &'static str| {
+        recommend(&[
+            "--engine",
+            engine,
+            "--hidden",
+            "4096",
+            "--tp",
+            "2",
+            "--batch",
+            "32",
+            "--no-host",
+            "--profiles",
+            profiles,
+        ])
+    };
+    let answer = question("house");
+    assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+    assert!(answer.stdout.starts_with("house: "), "{}", answer.stdout);
+    let check = recommend(&[
+        "--profiles",
+        profiles,
+        "--check",
+        "NCCL_P2P_DISABLE=1 house serve x -tp 2",
+    ]);
+    assert_eq!(check.code, Some(2), "{}", check.stdout);
+    assert!(check.stdout.starts_with("House engine"), "{}", check.stdout);
+    fs::write(&own, format!("{good}\n[[backend]]\nid = \"x\"\nname = \"X\"\norder = 1\nwhen = [{{ wish = true }}]\nsource = \"none\"\n")).unwrap();
+    let refused = question("house");
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""));
+    for words in ["house.toml:13:", "`wish`", "`world-size`"] {
+        assert!(
+            refused.stderr.contains(words),
+            "{words}: {}",
+            refused.stderr
+        );
+    }
+}

@@ -4,6 +4,9 @@
 mod containers;
 mod devices;
 mod document;
+#[cfg(test)]
+mod field_traps;
+mod forbidden;
 mod read;
 mod script;
 mod shell;

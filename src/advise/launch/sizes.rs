@@ -3,7 +3,12 @@
 
 use super::{read::Invocation, traps::Facts};
 use crate::{
-    advise::{admission::admitted, request::Shape, sizing::grouped, workspace::PCIE_IPC_WORLDS},
+    advise::{
+        admission::admitted,
+        request::Shape,
+        sizing::grouped,
+        workspace::{PCIE_IPC_WORLDS, pcie_ipc_workspace_bytes},
+    },
     model::{
         finding::{Severity, Sizing},
         launch::LaunchProblem,
@@ -46,6 +51,7 @@ pub(super) fn problems(
     match engine.allocation {
         Some(AllocationRule::CapturedRequests) => {
             all.extend(steps_and_drafts(invocation));
+            all.extend(requests_and_rows(facts));
             all.extend(group_size(
                 invocation,
                 facts,
@@ -129,6 +135,24 @@ fn steps_and_drafts(invocation: &Invocation) -> Option<LaunchProblem> {
     })
 }
 
+/// SGLang's captured number counts requests; one that is requests x rows was written for an engine that counts tokens.
+fn requests_and_rows(facts: &Facts) -> Option<LaunchProblem> {
+    let (captured, running) = (facts.batch?, facts.running?);
+    let rows = facts.rows_per_request;
+    (rows > 1 && running.checked_mul(rows) == Some(captured)).then(|| {
+        problem(
+            "captures-count-requests",
+            Severity::Warning,
+            format!(
+                "--cuda-graph-max-bs-decode counts requests in SGLang, and {captured} is {running} running requests x {rows} rows: graphs and workspace are made {rows} times too large (vLLM's capture sizes count tokens)"
+            ),
+            "say the requests".to_string(),
+            vec![format!("--cuda-graph-max-bs-decode {running}")],
+            "SGLang server arguments",
+        )
+    })
+}
+
 /// SGLang's workspace against what the launch decodes.
 fn workspace(
     invocation: &Invocation,
@@ -202,11 +226,17 @@ fn workspace(
             return;
         }
         if elements >= needed.saturating_mul(PREFILL_SIZED) {
+            let bytes = pcie_ipc_workspace_bytes(facts.tp, elements).map_or(String::new(), |n| {
+                format!(
+                    ", and take {} bytes on each GPU (SGLang's own text says half of it)",
+                    grouped(n)
+                )
+            });
             all.push(problem(
                 "prefill-sized-workspace",
                 Severity::Warning,
                 format!(
-                    "{} elements are {} times what a decode step needs ({}): a workspace's bound is also a routing rule, and prefill-sized tensors are slower here than with NCCL (first token 3176 ms against 1849 ms, 8 ranks, 8k context)",
+                    "{} elements are {} times what a decode step needs ({}){bytes}: a workspace's bound is also a routing rule, and prefill-sized tensors are slower here than with NCCL (first token 3176 ms against 1849 ms, 8 ranks, 8k context)",
                     grouped(elements),
                     elements / needed.max(1),
                     grouped(needed)

@@ -178,6 +178,7 @@ fn traps_fire_on_their_launch() {
             "GGML_CUDA_ALLREDUCE=fast llama-server -m x",
         ),
         ("row-split", "llama-server -m x --split-mode row"),
+        ("level-by-number", "NCCL_P2P_LEVEL=5 vllm serve x -tp 4"),
         (
             "symm-mem-takes-pcie-ipc",
             "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 sglang serve x --enable-symm-mem",
@@ -460,8 +461,8 @@ fn more_ranks_than_gpus_do_not_start() {
 
 #[test]
 fn every_trap_of_the_profiles_can_be_reached() {
-    // Those that a host decides are reached in the tests with one, or in `recommend`.
-    let shown = include_str!("tests.rs");
+    // Those that a host decides have one in `field_traps`.
+    let shown = concat!(include_str!("tests.rs"), include_str!("field_traps.rs"));
     for engine in Profiles::embedded().unwrap().engines {
         for trap in engine.traps.iter().filter(|t| t.host.is_empty()) {
             assert!(
@@ -628,7 +629,14 @@ fn what_depends_on_the_host_is_told_and_not_guessed() {
     };
     let found = ask(&host, text);
     let ids: Vec<&str> = found.problems.iter().map(|p| p.id.as_str()).collect();
-    assert_eq!(ids, ["flashinfer-without-table", "level-below-proof"]);
+    assert_eq!(
+        ids,
+        [
+            "flashinfer-without-table",
+            "custom-all-reduce-is-for-nvlink",
+            "level-below-proof"
+        ]
+    );
     host.name_all("NVIDIA GeForce RTX 3090");
     let found = ask(&host, "vllm serve x -tp 2");
     assert!(

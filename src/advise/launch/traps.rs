@@ -3,14 +3,14 @@
 
 use super::{
     devices::{self, Used},
-    read::{Invocation, plain},
+    forbidden::forbidden,
+    read::Invocation,
     sizes, spelling,
 };
 use crate::{
     advise::{
-        caveats::islands,
         conditions::{Met, Weighing},
-        group::{Group, Peers},
+        group::Group,
         request::{AdviseError, Request, shape},
         sizing::{rows_per_request, sizing},
         told,
@@ -21,7 +21,7 @@ use crate::{
         launch::{LaunchCheck, LaunchProblem},
         pair::GpuIndex,
     },
-    profile::{Clause, EngineProfile, ModelProfile, Profiles, Switch, SwitchKind, Trap, Version},
+    profile::{Clause, EngineProfile, ModelProfile, Profiles, Trap, Version},
 };
 
 /// What is known beside the launch itself.
@@ -161,6 +161,9 @@ pub fn check(
         if invocation.place == "variables"
             && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
         {
+            if trap.severity == Severity::Info {
+                continue;
+            }
             answer.not_judged.push(format!(
                 "{}: the flags are not in this text; the launch then also needs {}",
                 trap.id,
@@ -445,122 +448,6 @@ fn as_problem(trap: &Trap) -> LaunchProblem {
         change: trap.change.clone(),
         settings: trap.set.iter().map(told).collect(),
         source: trap.source.clone(),
-    }
-}
-
-/// What the host's evidence forbids: peers that failed must be off in every consumer, not in one.
-fn forbidden(
-    engine: &EngineProfile,
-    invocation: &Invocation,
-    weighing: &Weighing,
-    whole: Option<&Group>,
-    answer: &mut LaunchCheck,
-) {
-    let group = whole.unwrap_or(weighing.group);
-    if group.world() < 2 {
-        return;
-    }
-    if let Some(why) = &group.unfit {
-        answer.problems.push(LaunchProblem {
-            id: "group-must-not-serve".to_string(),
-            severity: Severity::Critical,
-            wrong: format!("this group reads wrong bytes whatever it is launched with: {why}"),
-            change: "do not serve on it until the fault is gone".to_string(),
-            settings: Vec::new(),
-            source: "records of the report".to_string(),
-        });
-        return;
-    }
-    if let Some(e) = weighing.evidence {
-        let mut said = Vec::new();
-        islands(e, group, &mut said);
-        for sentence in said {
-            answer.problems.push(LaunchProblem {
-                id: "islands-interleaved".to_string(),
-                severity: Severity::Warning,
-                wrong: sentence,
-                change: "name the GPUs island by island in CUDA_VISIBLE_DEVICES".to_string(),
-                settings: Vec::new(),
-                source: "FlashInfer pcie_ipc; b12x".to_string(),
-            });
-        }
-    }
-    match &group.peers {
-        Peers::Failed(seen) => {
-            let missing: Vec<&Switch> = engine
-                .peer_off
-                .iter()
-                .filter(|s| {
-                    s.when
-                        .iter()
-                        .all(|c| !matches!(weighing.met(c), Met::No(_)))
-                })
-                .filter(|s| left_on(s, invocation))
-                .collect();
-            if missing.is_empty() {
-                return;
-            }
-            answer.problems.push(LaunchProblem {
-                id: "failed-peers-in-use".to_string(),
-                severity: Severity::Critical,
-                wrong: format!(
-                    "peers of this group failed ({seen}), and this launch leaves paths to them on"
-                ),
-                change: "switch every one of them off; half of the list leaves a path on"
-                    .to_string(),
-                settings: missing.into_iter().map(told).collect(),
-                source: "records of the report".to_string(),
-            });
-        }
-        Peers::Unproven(why) if weighing.evidence.is_some() => answer
-            .not_judged
-            .push(format!("whether peers may be used: {why}")),
-        _ => {}
-    }
-}
-
-/// Whether the launch lacks a switch that is needed.
-fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
-    let names = [switch.name.clone()];
-    match switch.kind {
-        SwitchKind::Unset => invocation.variables.contains_key(&switch.name),
-        SwitchKind::Omit => invocation.flag(&names).is_some(),
-        SwitchKind::Environment => invocation.variables.get(&switch.name) != switch.value.as_ref(),
-        SwitchKind::Flag => match switch.value.as_deref() {
-            None => invocation.flag(&names).is_none(),
-            Some(value) => match serde_json::from_str(value) {
-                Ok(serde_json::Value::Object(map)) => {
-                    let mut wanted = Vec::new();
-                    leaves(&plain(&switch.name), &map, &mut wanted);
-                    wanted.iter().any(|(name, value)| {
-                        invocation.value(std::slice::from_ref(name)) != Some(value.as_str())
-                    })
-                }
-                _ => invocation.value(&names) != Some(value),
-            },
-        },
-        // Not part of a command line; one that is absent is the default.
-        SwitchKind::Configuration => {
-            invocation.value(&[format!("--{}", switch.name)]) != switch.value.as_deref()
-                && switch
-                    .value
-                    .as_deref()
-                    .is_some_and(|v| !v.starts_with("off"))
-        }
-    }
-}
-
-fn leaves(
-    prefix: &str,
-    map: &serde_json::Map<String, serde_json::Value>,
-    all: &mut Vec<(String, String)>,
-) {
-    for (key, value) in map {
-        let name = format!("{prefix}.{key}");
-        match value {
-            serde_json::Value::Object(inner) => leaves(&name, inner, all),
-            other => all.push((name, other.to_string())),
-        }
     }
 }
 

@@ -33,6 +33,10 @@ const SYMPTOMS: &[(RemarkKind, &[&str])] = &[
         RemarkKind::SharingFailed,
         &["custom_all_reduce.cuh", "invalid argument"],
     ),
+    (
+        RemarkKind::SharingFailed,
+        &["custom_all_reduce", "CUDA error: invalid argument"],
+    ),
     (RemarkKind::SharingFailed, &["pidfd_getfd"]),
     (RemarkKind::SharingFailed, &["IpcOpenMemHandle", "failed"]),
     (RemarkKind::SharingFailed, &["cudaIpc", "rror"]),
@@ -76,6 +80,11 @@ const SYMPTOMS: &[(RemarkKind, &[&str])] = &[
     ),
     (RemarkKind::NcclWarning, &["NCCL WARN"]),
 ];
+
+/// Parts of an engine's source where ranks open each other's buffers.
+const SHARED_BUFFERS: &[&str] = &["custom_all_reduce"];
+/// Lines of a traceback between such a place and the error that it ended in.
+const TRACEBACK: u32 = 12;
 
 /// Further lines that causes ask for, although they are no symptom by themselves.
 const OF_INTEREST: &[&str] = &[
@@ -149,8 +158,22 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
     let mut transports: BTreeMap<(u32, u32, String), Transport> = BTreeMap::new();
     let mut nccl = 0_usize;
     let mut left_out = 0_usize;
+    // The last line of a traceback that names shared buffers; the error stands some lines below it.
+    let mut sharing: Option<&Line> = None;
     for line in lines {
         let text = line.text.trim();
+        if text.starts_with("File \"") && SHARED_BUFFERS.iter().any(|m| text.contains(m)) {
+            sharing = Some(line);
+        }
+        let whole;
+        let text = match sharing.filter(|s| line.number.saturating_sub(s.number) <= TRACEBACK) {
+            Some(place) if text.contains("CUDA error: invalid argument") => {
+                sharing = None;
+                whole = format!("{text} ({})", place.text.trim());
+                whole.as_str()
+            }
+            _ => text,
+        };
         if text.contains("NCCL ") {
             nccl += 1;
             of_nccl(&mut part, &mut transports, line);

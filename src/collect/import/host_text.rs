@@ -16,6 +16,19 @@ use std::collections::BTreeMap;
 /// Most IOMMU groups that are kept.
 const MOST_GROUPS: usize = 4_096;
 
+/// What the kernel logs of an IOMMU that it set up. It names its default domain type on machines without one, too.
+const AMD_IOMMU_AT_WORK: &[&str] = &[
+    "AMD-Vi: Found IOMMU",
+    "AMD-Vi: Interrupt remapping",
+    "AMD-Vi: Extended features",
+    "AMD-Vi: AMD IOMMUv2 loaded",
+    "Detected AMD IOMMU #",
+];
+const INTEL_IOMMU_AT_WORK: &[&str] = &[
+    "DMAR: Intel(R) Virtualization Technology for Directed I/O",
+    "DMAR: IOMMU enabled",
+];
+
 /// Types of IOMMU groups and the devices in them, as far as texts show; joined after all texts are read.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
@@ -145,9 +158,10 @@ fn log_line(part: &mut Part, line: &Line, domains: &mut Domains) {
     } else if text.contains("type 00 class 0x03") && text.contains("[10de:") {
         listed_gpu(part, text, line);
     }
-    if text.contains("AMD-Vi: Found IOMMU") || text.contains("AMD-Vi: Interrupt remapping") {
+    let at_work = |marks: &[&str]| marks.iter().any(|mark| text.contains(mark));
+    if at_work(AMD_IOMMU_AT_WORK) {
         domains.active = Some(("ivhd".to_string(), part.at(line)));
-    } else if text.contains("DMAR: Intel(R) Virtualization Technology for Directed I/O") {
+    } else if at_work(INTEL_IOMMU_AT_WORK) {
         domains.active = Some(("dmar".to_string(), part.at(line)));
     }
     if text.contains("IO_PAGE_FAULT") || text.contains("DMAR: [DMA") {

@@ -171,6 +171,15 @@ fn of_gpu(
         }
         (_, "GPU Virtualization Mode", "Virtualization Mode") => {
             gpu.virtualization = said(value, text);
+            // The driver says so where it sees a hypervisor; "None" says nothing, some hypervisors hide.
+            if matches!(value, "Pass-Through" | "VGPU") {
+                part.snapshot.host.hypervisor = Reading::Known(true);
+                part.cite(
+                    "hypervisor",
+                    format!("nvidia-smi: Virtualization Mode {value}"),
+                    line,
+                );
+            }
             "virtualization mode"
         }
         (_, "PCI", "Device Id") => {

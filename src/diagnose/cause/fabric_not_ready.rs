@@ -2,7 +2,10 @@
 //! driver, without NVLSM, or a partition gone stale. Links train in hardware whatever the fabric's state, so green links
 //! prove nothing; "completed" counts only with success on every GPU and one clique.
 
-use super::super::{evidence::Evidence, weigh::Cause};
+use super::super::{
+    evidence::{Evidence, NOT_READY},
+    weigh::Cause,
+};
 use crate::model::{
     case::Outcome,
     finding::{Confidence, Finding, Judgement, Severity},
@@ -18,9 +21,6 @@ pub(crate) const CAUSE: Cause = Cause {
     judge,
     wants: None,
 };
-
-/// CUDA_ERROR_SYSTEM_NOT_READY.
-const NOT_READY: u32 = 802;
 
 /// Parts of the health mask: first bit, mask, value that means trouble, words (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*).
 const HEALTH: [(u32, u32, u32, &str); 4] = [
@@ -167,11 +167,11 @@ fn indict(
         .chain(refused)
         .collect();
     let version = e.snapshot.driver.version.known();
-    let version = version.map_or("the driver's version".to_string(), |v| {
-        format!("{v} (the driver's)")
+    let version = version.map_or("the driver's own version".to_string(), |v| {
+        format!("version {v} (the driver's)")
     });
     finding.fix = vec![
-        format!("install nvidia-fabricmanager of exactly version {version}; sudo systemctl enable --now nvidia-fabricmanager (in a guest the host runs it)"),
+        format!("install nvidia-fabricmanager of exactly {version}; sudo systemctl enable --now nvidia-fabricmanager (in a guest the host runs it)"),
         "HGX B200 and later need NVLSM (nvlsm) beside it; read 'journalctl -u nvidia-fabricmanager'".to_string(),
         "a state left over from before a restart: stop all GPU processes, sudo systemctl restart nvidia-fabricmanager, sudo nvidia-smi -r".to_string(),
     ];

@@ -2,7 +2,7 @@
 //! an Xid. It is the finding; pairs that touch a condemned GPU are not blamed on the fabric.
 
 use super::super::{
-    evidence::{Evidence, involves_host, is_fatal_xid},
+    evidence::{Evidence, involves_host, is_fatal_xid, is_not_ready},
     weigh::Cause,
 };
 use crate::model::{
@@ -22,6 +22,9 @@ pub(crate) const CAUSE: Cause = Cause {
 fn judge(e: &Evidence) -> Vec<Finding> {
     if e.snapshot.gpus.is_empty() {
         return vec![CAUSE.says(Judgement::NotApplicable, "no GPU")];
+    }
+    if let Some(finding) = all_silent(e) {
+        return vec![finding];
     }
     let findings: Vec<Finding> = e.gpus().filter_map(|(i, gpu)| examine(e, i, gpu)).collect();
     if !findings.is_empty() {
@@ -59,6 +62,44 @@ fn xid_meaning(code: u32) -> Option<&'static str> {
     })
 }
 
+/// When and for how long NVML has not answered for a GPU, in words, if so.
+fn silence(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<String> {
+    if let Some(why) = gpu.nvml_index.unanswered() {
+        return Some(format!("NVML, when the host was read: {why}"));
+    }
+    e.observations.iter().find_map(|seen| {
+        let why = seen
+            .gpus
+            .get(index.at())?
+            .utilization_percent
+            .unanswered()?;
+        Some(format!("NVML, {}: {why}", seen.moment))
+    })
+}
+
+/// NVML answers for no GPU at all: that is the driver's, or its lock's, and no single GPU's.
+fn all_silent(e: &Evidence) -> Option<Finding> {
+    let count = e.snapshot.gpus.len();
+    let silent: Vec<String> = e
+        .gpus()
+        .filter_map(|(index, gpu)| silence(e, index, gpu))
+        .collect();
+    if count < 2 || silent.len() < count {
+        return None;
+    }
+    let because = format!("NVML answers for none of the {count} GPUs: the driver is stuck");
+    let mut finding = CAUSE.indicts(Severity::Critical, Confidence::Probable, because);
+    finding.title = "the driver does not answer".to_string();
+    finding.evidence = silent.into_iter().take(1).collect();
+    finding.gpus = e.gpus().map(|(index, _)| index).collect();
+    finding.fix = vec![
+        "serve nothing on this host until it answers again".to_string(),
+        "'dmesg' may say which GPU holds the driver up (Xid, 'fallen off the bus', timeouts); end what still uses the GPUs, reload the driver or restart the host, then 'peerproof qualify' again".to_string(),
+    ];
+    finding.next_test = Some("timeout 60 nvidia-smi -L; dmesg | grep -iE 'xid|nvrm'".to_string());
+    Some(finding)
+}
+
 fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let mut signals: Vec<(Severity, String)> = Vec::new();
     let (mut failed_alone, mut with_host) = (false, false);
@@ -67,6 +108,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     for record in e
         .of_gpu(index)
         .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
+        .filter(|r| !is_not_ready(&r.outcome))
     {
         if involves_host(record) {
             with_host = true;
@@ -87,6 +129,8 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
             ),
         ));
     }
+    let silent = silence(e, index, gpu);
+    signals.extend(silent.clone().map(|words| (Severity::Critical, words)));
     if let Some(rows) = gpu.remapped_rows.known() {
         if rows.failed {
             signals.push((
@@ -146,6 +190,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         .count();
     // Nothing but copies with the host failed: the card is one suspect of several.
     let host_link = with_host
+        && silent.is_none()
         && !failed_alone
         && !certain
         && gpu.remapped_rows.known().is_none_or(|rows| !rows.failed);
@@ -153,7 +198,9 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         .of_gpu(index)
         .any(|r| r.case.mechanism == "memory" && r.outcome.is_intact());
     let mut because = format!("GPU{index} ");
-    because.push_str(if host_link && own_right {
+    because.push_str(if silent.is_some() {
+        "does not answer NVML: it is wedged"
+    } else if host_link && own_right {
         "is right in its own memory and wrong in copies with the host, no other GPU involved"
     } else if host_link {
         "is wrong in copies with the host, no other GPU involved"
@@ -185,6 +232,15 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         format!("take GPU{index} ({own}) out of service; 'sudo nvidia-smi -r -i {own}' with no process on it applies pending remaps, then 'peerproof qualify' again"),
         "if it comes back: another slot or riser with the same card tells card from slot; then replace the part that moved with the fault".to_string(),
     ];
+    if silent.is_some() {
+        finding.title = "a GPU does not answer".to_string();
+        finding.fix = vec![
+            format!("serve nothing on GPU{index} ({own}); end what still uses it, then 'sudo nvidia-smi -r -i {own}'; where that does not return either, restart the host"),
+            "'dmesg' may say why (Xid, 'fallen off the bus'); if it comes back: another slot or riser with the same card tells card from slot".to_string(),
+        ];
+        finding.next_test = Some(format!("timeout 60 nvidia-smi -q -i {own}"));
+        return Some(finding);
+    }
     if host_link {
         finding.title = "host link or host memory suspected".to_string();
         finding.fix = vec![
@@ -210,8 +266,8 @@ mod tests {
     use super::*;
     use crate::model::{
         case::{Outcome, Subject, WrongKind},
-        reading::Reading,
-        snapshot::RemappedRows,
+        reading::{Absence, Reading},
+        snapshot::{GpuObservation, Observation, RemappedRows},
     };
 
     fn judged(host: &Host) -> Vec<Finding> {
@@ -267,6 +323,46 @@ mod tests {
         assert_eq!(judged(&host)[0].severity, Severity::Critical);
         host.direct_wrong(WrongKind::Zeroed, |p| p == pair(0, 1));
         assert!(host.judge(|e| e.fabric_failures().is_empty()));
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_answer_is_wedged_and_where_none_does_it_is_the_driver() {
+        let no_answer = || Absence::NoAnswer("15 s".to_string());
+        let mut host = Host::root_complex(3);
+        host.all_intact();
+        host.snapshot.gpus[1].nvml_index = Reading::Absent(no_answer());
+        let found = judged(&host);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].gpus, [GpuIndex(1)]);
+        assert_eq!(found[0].severity, Severity::Critical);
+        assert!(found[0].evidence[0].contains("no answer within 15 s"));
+        // That it cannot be asked does not make its pairs' faults its own.
+        assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+
+        // The same when it stops during the run.
+        host.snapshot.gpus[1].nvml_index = Reading::Known(1);
+        let seen = |answers: bool| Observation {
+            moment: "after a hang".to_string(),
+            gpus: vec![GpuObservation {
+                utilization_percent: match answers {
+                    true => Reading::Known(0),
+                    false => Reading::Absent(no_answer()),
+                },
+                ..GpuObservation::default()
+            }],
+            bridges: Vec::new(),
+        };
+        host.observations = vec![seen(true), seen(false)];
+        let found = judged(&host);
+        assert_eq!(found[0].gpus, [GpuIndex(0)]);
+        assert!(found[0].evidence[0].contains("after a hang"));
+
+        for gpu in &mut host.snapshot.gpus {
+            gpu.nvml_index = Reading::Absent(no_answer());
+        }
+        let found = judged(&host);
+        assert_eq!((found.len(), found[0].gpus.len()), (1, 3));
+        assert!(found[0].because.contains("the driver is stuck"));
     }
 
     #[test]

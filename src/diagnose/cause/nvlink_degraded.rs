@@ -206,3 +206,71 @@ fn errors_risen(e: &Evidence) -> Vec<(GpuIndex, u64)> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::{case::WrongKind, reading::Reading, snapshot::NvLink};
+
+    fn link(number: u32, active: bool) -> NvLink {
+        NvLink {
+            link: number,
+            active,
+            version: Some(4),
+            raw_gb_per_s: Some(26.562),
+            remote: None,
+            remote_kind: NvLinkEnd::Switch,
+            errors: None,
+        }
+    }
+
+    /// Four GPUs of 18 links each; those of GPU0 in `down` are not up.
+    fn host(down: &[u32]) -> Host {
+        let mut host = Host::nvswitch(4);
+        host.all_intact();
+        for (at, gpu) in host.snapshot.gpus.iter_mut().enumerate() {
+            let links = (0..18).map(|n| link(n, at > 0 || !down.contains(&n)));
+            gpu.nvlinks = Reading::Known(links.collect());
+        }
+        host
+    }
+
+    fn judged(host: &Host) -> Finding {
+        let mut all = host.judge(judge);
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    /// Wrong bytes over NVLink: what keeps traffic off the pair is said whether or not a link shows why.
+    #[test]
+    fn a_broken_pair_is_kept_off_whatever_its_links_show() {
+        let mut silent = host(&[]);
+        silent.set_wrong(pair(0, 1), "ce-push", WrongKind::Zeroed);
+        let found = judged(&silent);
+        assert_eq!(found.judgement, Judgement::CannotTell);
+        assert_eq!(found.pairs, [pair(0, 1)]);
+        let mut degraded = host(&[3, 5]);
+        degraded.set_wrong(pair(0, 1), "ce-push", WrongKind::Zeroed);
+        let held = judged(&degraded);
+        assert_eq!(held.judgement, Judgement::Indicted);
+        assert_eq!(held.severity, Severity::Critical);
+        assert!(held.evidence[0].contains("16 active NVLinks, 18 on its like; down: 3, 5"));
+        for finding in [found, held] {
+            let kept = finding.fix.iter().find(|f| f.starts_with("until"));
+            let kept = kept.unwrap_or_else(|| panic!("{:?}", finding.fix));
+            for words in ["0->1", "NCCL_P2P_DISABLE=1", "NCCL_NVLS_ENABLE=0"] {
+                assert!(kept.contains(words), "{words}: {kept}");
+            }
+        }
+    }
+
+    #[test]
+    fn fewer_links_with_right_bytes_keep_the_pair_in_use() {
+        let found = judged(&host(&[3]));
+        assert_eq!(found.severity, Severity::Warning);
+        assert_eq!(found.confidence, Confidence::Probable);
+        assert!(!found.fix.iter().any(|f| f.contains("NCCL_P2P_DISABLE")));
+        assert_eq!(judged(&host(&[])).judgement, Judgement::Cleared);
+    }
+}

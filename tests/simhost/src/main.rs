@@ -20,7 +20,8 @@ FAULT is SRC>DST:MECHANISM=KIND[:WHEN][:name=value]..., for example `2>5:ce_push
               host_load host_store host_atomic (kernels on pinned memory; the other end is host) own enable; ce, sm, any
               in front: ipc. vmm. pool. plain. (only through such memory; with enable, the call that opens it)
   kinds       zeroed ones dropped mirrored stale misrouted[:to=N] spilled[:bytes=N] shifted[:bytes=N]
-              flipped[:mask=N:every=N] partial[:keep=N:hole=N] slow[:factor=N] hang sticky[:code=N] death refusal[:code=N]
+              flipped[:mask=N:every=N] partial[:keep=N:hole=N] slow[:factor=N] hang stuck sticky[:code=N] death refusal[:code=N]
+              (stuck: the call never returns and the process outlives SIGKILL, until the program that started it ends)
               late[:us=N] (a flag overtakes the stores before it) lost_flag; these two are of sm_store and host_store
   when        always once at=N nth=N after=N random=P[:seed=N], and min_offset=N min_bytes=N from=N until=N
               load=N (only while N other transfers of the run are under way; every transfer then takes 10 ms at least)

@@ -2,7 +2,7 @@
 //! counts of faults, memory in use, and link counters.
 use crate::MAX_GPUS;
 use crate::flows::{Activity, Flows, reset};
-use crate::scenario::{Fault, Kind, Mechanism, Scenario, Via};
+use crate::scenario::{Fault, Kind, Mechanism, Scenario, Via, spec::Answers};
 use crate::topology::Topology;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -138,6 +138,21 @@ impl World {
             self.struck(fault);
         }
         strikes
+    }
+
+    /// Whether NVML's calls about a GPU return.
+    pub fn nvml_answers(&self, gpu: usize) -> bool {
+        match self.scenario.gpus[gpu].nvml {
+            Answers::Always => true,
+            Answers::Never => false,
+            Answers::UntilHang => {
+                let wedged = |(_, f): &(usize, &Fault)| {
+                    matches!(f.kind, Kind::Hang | Kind::Stuck) && f.gpus().any(|g| g == gpu)
+                };
+                let mut wedging = self.faults.iter().enumerate().filter(wedged);
+                wedging.all(|(i, _)| self.shared.fault_strikes[i].load(Ordering::SeqCst) == 0)
+            }
+        }
     }
 
     /// Notes that a fault has struck.

@@ -4,6 +4,7 @@ use super::engine::{Engine, Op, Stream, lock};
 use super::graph::{Executable, Graph, Mark};
 use super::memory::Registry;
 use super::pool::Pool;
+use super::stuck::stuck;
 use super::view::{die, forever};
 use super::vmm::{Physical, Ranges};
 use crate::ptx;
@@ -273,6 +274,7 @@ impl Driver {
                     Kind::Refusal { code } => return Err(code),
                     Kind::Death => die(),
                     Kind::Hang => forever(),
+                    Kind::Stuck => stuck(),
                     Kind::Sticky { code } => {
                         self.contexts[gpu].poison.store(code, Ordering::SeqCst);
                         return Err(code);

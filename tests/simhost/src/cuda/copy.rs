@@ -4,6 +4,7 @@ use super::codes::*;
 use super::context::{Context, Driver};
 use super::engine::{Op, Stream, lock};
 use super::memory::{Allocation, Kind as MemoryKind};
+use super::stuck::stuck;
 use super::timeline::Work;
 use super::view::{count_nvlink, die, forever, mirror};
 use crate::scenario::{Kind, Mechanism, Via};
@@ -203,6 +204,9 @@ pub(crate) fn submit(
     }
     if kinds.contains(&Kind::Death) {
         die();
+    }
+    if kinds.contains(&Kind::Stuck) {
+        stuck();
     }
     let hangs = kinds.contains(&Kind::Hang);
     let work = Work {
@@ -428,6 +432,7 @@ impl Plan {
                 | Kind::Late { .. }
                 | Kind::LostFlag => {}
                 Kind::Hang => forever(),
+                Kind::Stuck => stuck(),
                 Kind::Sticky { code } => return Err(*code),
             }
         }

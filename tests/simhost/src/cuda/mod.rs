@@ -17,6 +17,7 @@ mod late;
 pub(crate) mod memory;
 mod pool;
 mod shadow;
+pub(crate) mod stuck;
 pub(crate) mod timeline;
 pub(crate) mod view;
 mod view_access;

@@ -9,6 +9,7 @@ use super::engine::{Op, lock};
 use super::late::Late;
 use super::memory::{Allocation, Kind as MemoryKind, Snapshot, find};
 use super::shadow::Shadow;
+use super::stuck::stuck;
 use super::timeline::Work;
 use super::weak::Delayed;
 use crate::ptx::{Stats, Trap, TrapKind};
@@ -196,6 +197,7 @@ impl View {
     pub(super) fn act(&self, kind: &Kind, addr: u64) -> Result<(), Trap> {
         match kind {
             Kind::Hang => forever(),
+            Kind::Stuck => stuck(),
             Kind::Death => die(),
             Kind::Sticky { code } => Err(Trap::new(
                 TrapKind::Device(*code),

@@ -8,6 +8,7 @@ use crate::cuda::codes::Code as DriverCode;
 use crate::cuda::context::{Driver, driver};
 use crate::cuda::engine::{Op, Stream};
 use crate::cuda::graph;
+use crate::cuda::stuck::stuck;
 use crate::cuda::timeline::Work;
 use crate::cuda::view::{die, forever};
 use crate::scenario::{Kind, Mechanism, Via};
@@ -359,6 +360,9 @@ impl Part {
         if kinds.contains(&Kind::Death) {
             die();
         }
+        if kinds.contains(&Kind::Stuck) {
+            stuck();
+        }
         let work = (!kinds.contains(&Kind::Hang)).then(|| self.work(driver.world, &kinds));
         let part = self.clone();
         let run = Box::new(move |_: &Arc<Op>| part.run(&kinds).map(|()| None));
@@ -434,6 +438,7 @@ fn spoil(kind: &Kind, received: &mut [u8]) -> Result<bool, DriverCode> {
             received.rotate_right(by);
         }
         Kind::Hang => forever(),
+        Kind::Stuck => stuck(),
         Kind::Death => die(),
         Kind::Sticky { code } => return Err(*code),
         Kind::Slow { .. } | Kind::Refusal { .. } | Kind::Spilled { .. } => {}

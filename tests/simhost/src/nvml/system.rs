@@ -1,6 +1,7 @@
 //! Start and end, versions, handles; and what the other parts answer with.
 use crate::cuda::put_text;
-use crate::scenario::PciAddress;
+use crate::cuda::view::forever;
+use crate::scenario::{PciAddress, spec::Answers};
 use crate::world::{World, uuid_text, world};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,6 +57,9 @@ pub(super) fn gpu_of(device: Device) -> Result<(&'static World, usize), Code> {
         .ok_or(INVALID_ARGUMENT)?;
     let gpu = offset / STRIDE;
     if gpu < world.gpus() {
+        if !world.nvml_answers(gpu) {
+            forever();
+        }
         Ok((world, gpu))
     } else {
         Err(INVALID_ARGUMENT)
@@ -127,7 +131,10 @@ pub(super) unsafe fn list<T: Copy>(
 }
 
 fn start() -> Result<(), Code> {
-    world().ok_or(DRIVER_NOT_LOADED)?;
+    let world = world().ok_or(DRIVER_NOT_LOADED)?;
+    if world.scenario.driver.nvml == Answers::Never {
+        forever();
+    }
     STARTED.fetch_add(1, Ordering::SeqCst);
     Ok(())
 }

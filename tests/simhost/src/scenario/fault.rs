@@ -123,6 +123,8 @@ pub enum Kind {
     },
     /// Never completes.
     Hang,
+    /// The call never returns, and no signal ends the process, as where a thread sleeps in the driver and cannot be woken.
+    Stuck,
     /// Poisons the context.
     Sticky {
         /// Result code.

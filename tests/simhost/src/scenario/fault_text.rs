@@ -154,6 +154,7 @@ impl FromStr for Fault {
                 &["factor"],
             ),
             "hang" => (Kind::Hang, &[]),
+            "stuck" => (Kind::Stuck, &[]),
             "sticky" => (
                 Kind::Sticky {
                     code: option("code").unwrap_or(700.0) as u32,
@@ -185,9 +186,12 @@ impl FromStr for Fault {
             }
             mechanisms = vec![Mechanism::Enable];
         } else if mechanisms == [Mechanism::Enable]
-            && !matches!(kind, Kind::Death | Kind::Hang | Kind::Sticky { .. })
+            && !matches!(
+                kind,
+                Kind::Death | Kind::Hang | Kind::Stuck | Kind::Sticky { .. }
+            )
         {
-            return Err(bad("enable can be refused, hang, die or poison"));
+            return Err(bad("enable can be refused, hang, get stuck, die or poison"));
         }
         if matches!(kind, Kind::Late { .. } | Kind::LostFlag) {
             if matches!(name, "any" | "sm") {

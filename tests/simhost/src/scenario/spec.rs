@@ -159,6 +159,22 @@ pub struct Driver {
     /// Stream-ordered memory pools.
     #[serde(default = "yes")]
     pub pools: bool,
+    /// Whether nvmlInit returns.
+    #[serde(default)]
+    pub nvml: Answers,
+}
+
+/// Whether NVML answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answers {
+    /// Always.
+    #[default]
+    Always,
+    /// Never: calls do not return.
+    Never,
+    /// No more once a `hang` or `stuck` fault that names the GPU has struck, as where a GPU is wedged by it.
+    UntilHang,
 }
 
 fn yes() -> bool {
@@ -316,6 +332,9 @@ pub struct Gpu {
     /// Fully busy whoever looks, with no process to see: as a wedged GPU.
     #[serde(default)]
     pub busy: bool,
+    /// Whether NVML's questions about it return.
+    #[serde(default)]
+    pub nvml: Answers,
 }
 
 /// One network adapter.

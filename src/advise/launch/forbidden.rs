@@ -1,0 +1,190 @@
+//! What the evidence of a host forbids in a launch: peers that failed are off in every consumer or not at all, kernels that
+//! reach their peers through the host are slower than NCCL, ranks that tear islands apart.
+
+use super::read::{Invocation, plain};
+use crate::{
+    advise::{
+        caveats::{islands, registry_words},
+        conditions::{Met, Weighing, is_peer_kernel},
+        group::{Group, Peers},
+        told,
+    },
+    model::{
+        finding::Severity,
+        launch::{LaunchCheck, LaunchProblem},
+    },
+    profile::{Backend, Condition, EngineProfile, Switch, SwitchKind},
+};
+
+/// What the host's evidence forbids: peers that failed must be off in every consumer, not in one.
+pub(super) fn forbidden(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    weighing: &Weighing,
+    whole: Option<&Group>,
+    answer: &mut LaunchCheck,
+) {
+    let group = whole.unwrap_or(weighing.group);
+    if group.world() < 2 {
+        return;
+    }
+    if let Some(why) = &group.unfit {
+        answer.problems.push(LaunchProblem {
+            id: "group-must-not-serve".to_string(),
+            severity: Severity::Critical,
+            wrong: format!("this group reads wrong bytes whatever it is launched with: {why}"),
+            change: "do not serve on it until the fault is gone".to_string(),
+            settings: Vec::new(),
+            source: "records of the report".to_string(),
+        });
+        return;
+    }
+    if let Some(e) = weighing.evidence {
+        let mut said = Vec::new();
+        islands(e, group, &mut said);
+        for sentence in said {
+            answer.problems.push(LaunchProblem {
+                id: "islands-interleaved".to_string(),
+                severity: Severity::Warning,
+                wrong: sentence,
+                change: "name the GPUs island by island in CUDA_VISIBLE_DEVICES".to_string(),
+                settings: Vec::new(),
+                source: "FlashInfer pcie_ipc; b12x".to_string(),
+            });
+        }
+    }
+    slow_kernels(engine, invocation, group, answer);
+    let off = invocation.variables.get("NCCL_P2P_DISABLE");
+    if off.is_some_and(|v| v == "1")
+        && let Some(wrong) = weighing.evidence.and_then(registry_words)
+    {
+        answer.problems.push(LaunchProblem {
+            id: "registry-words-without-peers".to_string(),
+            severity: Severity::Info,
+            wrong,
+            change: "delete the NVreg_RegistryDwords line from /etc/modprobe.d, or let the launch use its peers once they are proven".to_string(),
+            settings: Vec::new(),
+            source: "club-3090".to_string(),
+        });
+    }
+    match &group.peers {
+        Peers::Failed(seen) => {
+            let missing: Vec<&Switch> = engine
+                .peer_off
+                .iter()
+                .filter(|s| {
+                    s.when
+                        .iter()
+                        .all(|c| !matches!(weighing.met(c), Met::No(_)))
+                })
+                .filter(|s| left_on(s, invocation))
+                .collect();
+            if missing.is_empty() {
+                return;
+            }
+            answer.problems.push(LaunchProblem {
+                id: "failed-peers-in-use".to_string(),
+                severity: Severity::Critical,
+                wrong: format!(
+                    "peers of this group failed ({seen}), and this launch leaves paths to them on"
+                ),
+                change: "switch every one of them off; half of the list leaves a path on"
+                    .to_string(),
+                settings: missing.into_iter().map(told).collect(),
+                source: "records of the report".to_string(),
+            });
+        }
+        Peers::Unproven(why) if weighing.evidence.is_some() => answer
+            .not_judged
+            .push(format!("whether peers may be used: {why}")),
+        _ => {}
+    }
+}
+
+/// Kernels that reach their peers through the host are slower than NCCL, whatever is proven of their bytes.
+fn slow_kernels(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    group: &Group,
+    answer: &mut LaunchCheck,
+) {
+    let Some(seen) = &group.staged_kernels else {
+        return;
+    };
+    // A backend that wants NVLink for this group is off by itself.
+    let nvlink_only = |b: &Backend| {
+        b.when.iter().any(|c| match c {
+            Condition::FullNvlinkAbove(limit) => group.world() > *limit,
+            Condition::FullNvlink(wanted) => *wanted,
+            _ => false,
+        })
+    };
+    let mut left: Vec<&Switch> = Vec::new();
+    let kernels = engine.backends.iter().filter(|b| is_peer_kernel(b));
+    for switch in kernels
+        .filter(|b| !nvlink_only(b))
+        .flat_map(|b| &b.turn_off)
+    {
+        if left_on(switch, invocation) && !left.contains(&switch) {
+            left.push(switch);
+        }
+    }
+    if left.is_empty() {
+        return;
+    }
+    answer.problems.push(LaunchProblem {
+        id: "kernels-through-the-host".to_string(),
+        severity: Severity::Warning,
+        wrong: format!(
+            "kernels reach peers of this group through the host ({seen}), and this launch leaves all-reduces by kernels on: about fifteen times slower than NCCL was seen"
+        ),
+        change: "switch them off, keep NCCL".to_string(),
+        settings: left.into_iter().map(told).collect(),
+        source: "records of the report; rtx6kpro notes".to_string(),
+    });
+}
+
+/// Whether the launch lacks a switch that is needed.
+fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
+    let names = [switch.name.clone()];
+    match switch.kind {
+        SwitchKind::Unset => invocation.variables.contains_key(&switch.name),
+        SwitchKind::Omit => invocation.flag(&names).is_some(),
+        SwitchKind::Environment => invocation.variables.get(&switch.name) != switch.value.as_ref(),
+        SwitchKind::Flag => match switch.value.as_deref() {
+            None => invocation.flag(&names).is_none(),
+            Some(value) => match serde_json::from_str(value) {
+                Ok(serde_json::Value::Object(map)) => {
+                    let mut wanted = Vec::new();
+                    leaves(&plain(&switch.name), &map, &mut wanted);
+                    wanted.iter().any(|(name, value)| {
+                        invocation.value(std::slice::from_ref(name)) != Some(value.as_str())
+                    })
+                }
+                _ => invocation.value(&names) != Some(value),
+            },
+        },
+        // Not part of a command line; one that is absent is the default.
+        SwitchKind::Configuration => {
+            invocation.value(&[format!("--{}", switch.name)]) != switch.value.as_deref()
+                && switch
+                    .value
+                    .as_deref()
+                    .is_some_and(|v| !v.starts_with("off"))
+        }
+    }
+}
+
+fn leaves(
+    prefix: &str,
+    map: &serde_json::Map<String, serde_json::Value>,
+    all: &mut Vec<(String, String)>,
+) {
+    for (key, value) in map {
+        let name = format!("{prefix}.{key}");
+        match value {
+            serde_json::Value::Object(inner) => leaves(&name, inner, all),
+            other => all.push((name, other.to_string())),
+        }
+    }
+}
