@@ -154,6 +154,13 @@ fn launches(code: &str) -> BTreeMap<String, usize> {
         let list = body.split_once("let arguments = [")?.1.split_once("];")?.0;
         Some(list.matches("Argument::").count() + list.matches("pointer(").count())
     };
+    // Chosen among its kin by a value: the function that launches what was chosen has the arguments of all.
+    let kin = code.lines().filter_map(|line| {
+        let (_, entry) = line.trim().split_once(" => c\"")?;
+        let entry = entry.split_once('"')?.0.to_string();
+        let launches = |body: &&&str| body.contains(".launch(self.function(");
+        Some((entry, arguments(functions.iter().find(launches)?)?))
+    });
     entries
         .iter()
         .filter_map(|(field, entry)| {
@@ -178,6 +185,7 @@ fn launches(code: &str) -> BTreeMap<String, usize> {
             })?;
             Some((entry.clone(), count))
         })
+        .chain(kin)
         .collect()
 }
 

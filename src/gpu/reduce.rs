@@ -224,6 +224,13 @@ pub struct Verdict {
 /// How an entry point begins in PTX as the compiler writes it.
 const ENTRY: &str = ".visible .entry ";
 
+/// Entry points of what fills, judges and holds back.
+const TOOLS: [&CStr; 3] = [
+    c"peerproof_reduce_gate",
+    c"peerproof_reduce_fill",
+    c"peerproof_reduce_verify",
+];
+
 /// The PTX with these entry points alone. They share no data and call nothing, so each is whole by itself; the driver's
 /// compiler, whose time grows with the text, then compiles no algorithm that is not run.
 fn part(names: &[&CStr]) -> Option<CString> {
@@ -293,17 +300,12 @@ impl Reduce {
         if (major, minor) < LOWEST_COMPUTE_CAPABILITY {
             return Err(KernelError::TooOld(major, minor));
         }
-        let [gate, fill, verify] = [
-            c"peerproof_reduce_gate",
-            c"peerproof_reduce_fill",
-            c"peerproof_reduce_verify",
-        ];
-        let module = compile(context, &[gate, fill, verify])?;
+        let module = compile(context, &TOOLS)?;
         let function = |name| context.driver().module_function(module, name);
         Ok(Reduce {
-            gate: function(gate)?,
-            fill: function(fill)?,
-            verify: function(verify)?,
+            gate: function(c"peerproof_reduce_gate")?,
+            fill: function(c"peerproof_reduce_fill")?,
+            verify: function(c"peerproof_reduce_verify")?,
             context: context.clone(),
             module,
             loaded: Mutex::default(),
@@ -559,14 +561,9 @@ mod tests {
     /// A part is the head of the file and what was asked for, and all parts together are all entry points.
     #[test]
     fn parts_of_the_ptx_are_whole() {
-        let tools = [
-            c"peerproof_reduce_gate",
-            c"peerproof_reduce_fill",
-            c"peerproof_reduce_verify",
-        ];
         let mut entries = 0;
         let alone = Kernel::ALL.iter().map(|k| vec![k.entry()]);
-        for names in alone.chain([tools.to_vec()]) {
+        for names in alone.chain([TOOLS.to_vec()]) {
             let text = part(&names).unwrap().into_string().unwrap();
             assert!(text.contains(".version") && text.contains(".address_size 64"));
             assert_eq!(text.matches(ENTRY).count(), names.len());

@@ -44,7 +44,7 @@ pub fn line(grading: Grading, authenticity: Authenticity, text: &str) -> String 
         line.truncate(LONGEST - 2);
         line = format!("{}..", line.trim_end());
     }
-    line
+    line.trim_end().to_string()
 }
 
 fn head(grading: Grading, authenticity: Authenticity) -> String {
