@@ -132,6 +132,8 @@ fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             std::cmp::Reverse(record.case.subject.pair()),
             std::cmp::Reverse(record.case.rung),
             units,
+            // Planned before the others: plain memory before pools and memory of other processes.
+            std::cmp::Reverse(record.case.id),
         )
     };
     // Of equals the first one, so that the same report always names the same pair.

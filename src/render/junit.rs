@@ -10,6 +10,7 @@ use super::{
     markup::{Attribute, Markup},
     outcomes::{particulars, tested_pairs},
     page::{banner, count, cut},
+    terminal::gap_groups,
 };
 use crate::model::{
     case::{Outcome, Record, Rung, Subject},
@@ -268,7 +269,7 @@ fn verdict(report: &Report) -> Suite {
         message = format!("the run was cut short; {message}");
     }
     let mut lines = vec![verdict.cause.clone(), format!("next: {}", verdict.next)];
-    for gap in &report.coverage.not_run {
+    for gap in gap_groups(&report.coverage.not_run) {
         lines.push(format!(
             "not run: {} ({})",
             gap.reason,

@@ -418,7 +418,7 @@ fn coverage(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
         ("not run", Tone::Doubt, &coverage.not_run),
         ("not applicable", Tone::Faint, &coverage.not_applicable),
     ] {
-        for gap in gaps {
+        for gap in gap_groups(gaps) {
             page.labelled(
                 tone,
                 &format!("  {word}: "),
