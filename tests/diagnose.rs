@@ -908,3 +908,46 @@ fn a_passed_through_gpu_is_in_a_virtual_machine() {
             .all(|u| !u.shown_by.contains("iommu_groups"))
     );
 }
+
+/// Every Xid of a log is told with its GPU, whether or not another text shows that GPU; one that is gone comes first.
+#[test]
+fn every_xid_is_told() {
+    let log = "\
+[  100.1] NVRM: Xid (PCI:0000:61:00): 31, pid=4242, name=python3, Ch 00000010, MMU Fault: ENGINE GRAPHICS
+[  100.2] NVRM: Xid (PCI:0000:61:00): 48, pid=1, DBE occurred
+[  100.3] NVRM: Xid (PCI:0000:61:00): 48, pid=1, DBE occurred
+[  101.2] NVRM: Xid (PCI:0000:62:00): 119, pid=77, Timeout after 6s of waiting for RPC response from GPU1 GSP!
+[  102.0] NVRM: Xid (PCI:0000:62:00): 999, pid=1, something new
+";
+    let found = judge(&inline(&[("dmesg.txt", log)]));
+    let titles: Vec<&str> = found.conclusions.iter().map(|c| c.title.as_str()).collect();
+    assert_eq!(titles.len(), 4, "{titles:?}");
+    assert!(
+        titles[0].starts_with("Xid 48 of 0000:61:00.0, 2 times"),
+        "{titles:?}"
+    );
+    assert!(
+        titles[3].starts_with("Xid 31 of 0000:61:00.0"),
+        "{titles:?}"
+    );
+    assert!(
+        titles.iter().any(|t| t.starts_with("Xid 999 of")),
+        "{titles:?}"
+    );
+    assert_eq!(found.verdict.headline, titles[0]);
+    let gone = format!(
+        "{log}[  103.0] nvidia 0000:41:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0042 address=0x20f80000000 flags=0x0020]\n\
+         [  104.0] NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+    );
+    let found = judge(&inline(&[("dmesg.txt", &gone)]));
+    assert_eq!(found.grading(), Grading::Fail);
+    assert_eq!(
+        found.verdict.headline,
+        "GPU 0000:41:00.0 does not answer any more"
+    );
+    assert!(
+        !found.verdict.next.contains("dmesg"),
+        "{}",
+        found.verdict.next
+    );
+}

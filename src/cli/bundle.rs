@@ -1,6 +1,6 @@
 //! `peerproof bundle`: one archive for support. Reads bundles for the other commands, too.
 
-use super::{Surroundings, again, console, exit::Stop, host, map};
+use super::{Surroundings, again, console, exit::Stop, file, host, map};
 use crate::{
     bundle::{
         archive::{self, Member},
@@ -379,11 +379,8 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
 /// Writes beside the name, readable by its owner alone, and renames into place.
 fn save(members: &[Member], written_at: u64, path: &Path) -> Result<(), Stop> {
     let shown = path.display();
-    if path.is_dir() {
-        return Err(Stop::usage(format!(
-            "--out: {shown} is a folder; name a file in it"
-        )));
-    }
+    file::check("--out", path)?;
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);

@@ -19,6 +19,12 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Stop> {
             "{option}: {shown} is a folder; name a file in it"
         )));
     }
+    // A rename would take the place of a device, a pipe or a socket, and as root nothing would stop it.
+    if path.metadata().is_ok_and(|seen| !seen.is_file()) {
+        return Err(Stop::usage(format!(
+            "{option}: {shown} is no plain file (a device, pipe or socket), and would be replaced by one"
+        )));
+    }
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
     match parent.filter(|p| !p.is_dir()) {
         Some(parent) => Err(Stop::usage(format!(
@@ -29,7 +35,8 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Stop> {
     }
 }
 
-/// Writes a file beside its name and renames it into place: a reader sees all of it or what was there before.
+/// Writes a file beside its name and renames it into place: a reader sees all of it or what was there before. A link stays a
+/// link: the file behind it is what is replaced.
 ///
 /// # Errors
 /// Those of the file system and of `write`; nothing is left behind then.
@@ -37,6 +44,10 @@ pub(super) fn replace(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    if path.metadata().is_ok_and(|seen| !seen.is_file()) {
+        return Err(io::Error::other("it is no plain file"));
+    }
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
@@ -52,4 +63,33 @@ pub(super) fn replace(
         let _ = std::fs::remove_file(&draft);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    #[test]
+    fn what_is_no_plain_file_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("socket");
+        let _listener = UnixListener::bind(&place).unwrap();
+        assert!(check("--out", &place).is_err());
+        assert!(replace(&place, |out| out.write_all(b"x")).is_err());
+        assert!(!place.metadata().unwrap().is_file());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_stays_one_and_its_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        symlink(&file, &link).unwrap();
+        check("--out", &link).unwrap();
+        replace(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+    }
 }

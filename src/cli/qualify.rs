@@ -531,6 +531,10 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
         &findings,
         &consumers,
     );
+    let verdict = match report.interrupted {
+        true => diagnose::unfinished(verdict),
+        false => verdict,
+    };
     let recommendations = super::recommend::for_report(&evidence, &consumers, &group);
     report.coverage = coverage;
     report.findings = findings;

@@ -207,10 +207,22 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     // A group that must not serve gets no settings, and a script must see that.
     // A sound group of one GPU has no all-reduce either, but it has flags.
     let must_not_serve = answer.backend == "none" && answer.proven.is_none();
-    let code = if must_not_serve {
-        Grading::Fail.exit_code()
-    } else {
-        0
+    let unfinished = matches!(&host, Host::Report(report) if report.interrupted);
+    let code = match (must_not_serve, unfinished) {
+        (true, _) => Grading::Fail.exit_code(),
+        // People are told what is open; a script that takes the lines would not be.
+        (false, true) => {
+            if options.format.settings().is_some() {
+                return Err(Stop::inconclusive(
+                    "--from: the run of this report did not end, so nothing is set up from it: run 'peerproof qualify' to its end",
+                ));
+            }
+            console::complain(
+                "the run of this report did not end: what it had not come to is unproven",
+            );
+            Grading::Inconclusive.exit_code()
+        }
+        (false, false) => 0,
     };
     if let Some(format) = options.format.settings() {
         return settings(format, &answer, host.authenticity(), code);
@@ -427,6 +439,7 @@ fn write_p2p_cache(
     };
     let text = advise::p2p_cache(&evidence, request)
         .map_err(|error| Stop::inconclusive(format!("--write-p2p-cache: {error}")))?;
+    file::check("--write-p2p-cache", path)?;
     file::replace(path, |out| out.write_all(text.as_bytes())).map_err(|error| {
         Stop::usage(format!(
             "--write-p2p-cache: failed to write {}: {error}",

@@ -23,5 +23,5 @@ pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use ticket::ticket;
-pub use verdict::verdict;
+pub use verdict::{unfinished, verdict};
 pub use weigh::{Cause, WantedCase, findings, page, wanted};

@@ -115,16 +115,18 @@ fn grade(real: &[Finding], ticket: &Ticket) -> Grading {
         f.judgement == Judgement::Indicted && f.confidence == Confidence::Established
     };
     let worst = real.iter().filter(certain).map(|f| f.severity).max();
-    let lost = ticket
-        .remarks
-        .iter()
-        .any(|r| r.kind == RemarkKind::GpuLost && !r.by_person);
     match worst {
         Some(Severity::Critical) => Grading::Fail,
-        _ if lost => Grading::Fail,
+        _ if is_lost(ticket) => Grading::Fail,
         Some(Severity::Warning) => Grading::Warn,
         _ => Grading::Inconclusive,
     }
+}
+
+/// Whether a program says that a GPU is gone.
+fn is_lost(ticket: &Ticket) -> bool {
+    let lost = |r: &Remark| r.kind == RemarkKind::GpuLost && !r.by_person;
+    ticket.remarks.iter().any(lost)
 }
 
 /// The remark that says most, programs before persons.
@@ -150,6 +152,12 @@ fn headline(
 ) -> String {
     let gpus = e.snapshot.gpus.len();
     let reported = main_remark(ticket);
+    // A GPU that is gone explains faults that the IOMMU logged of it, and not the other way round.
+    if is_lost(ticket)
+        && let Some(first) = conclusions.first()
+    {
+        return first.title.clone();
+    }
     if let Some(remark) = reported.filter(|r| r.kind.suspects_peers()) {
         let first = suspects.first().map(|f| {
             format!(
@@ -438,6 +446,13 @@ fn next(
                 .to_string(),
         );
     }
+    let logged = ticket.citations.iter().any(|c| c.about.starts_with("Xid "));
+    if is_lost(ticket) && logged {
+        return (
+            "sudo lspci -vvv".to_string(),
+            "a lost GPU explains the rest; whether its port still has a link, and what the port counted, stands there".to_string(),
+        );
+    }
     let count = e.snapshot.gpus.len();
     if count == 0 {
         return (
@@ -445,11 +460,7 @@ fn next(
             "no text shows a GPU; this one names all with addresses, links and fabric".to_string(),
         );
     }
-    let lost = ticket
-        .remarks
-        .iter()
-        .any(|r| r.kind == RemarkKind::GpuLost && !r.by_person);
-    if lost {
+    if is_lost(ticket) {
         return (
             "sudo dmesg | grep -E 'NVRM|AER|pcieport'".to_string(),
             "a lost GPU explains the rest; these lines say whether it or its link failed"

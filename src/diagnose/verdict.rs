@@ -95,6 +95,21 @@ pub fn verdict(
     pass(evidence, coverage, selftest, consumers)
 }
 
+/// The verdict on a run that did not come to its end: what it found stands, and what it did not find proves nothing, because a
+/// fault may lie behind what it had not come to.
+pub fn unfinished(verdict: Verdict) -> Verdict {
+    match verdict.grading {
+        Grading::Fail | Grading::Inconclusive => verdict,
+        Grading::Pass | Grading::Warn => Verdict {
+            grading: Grading::Inconclusive,
+            headline: format!("the run did not end; until then: {}", verdict.headline),
+            cause: "what it had not come to was not tested".to_string(),
+            next: "peerproof qualify".to_string(),
+            worst_pair: None,
+        },
+    }
+}
+
 /// The record that a tired person should see first: a GPU that fails alone before any pair, wrong data before hangs,
 /// hangs before faults; then the pair with the most failing cases.
 fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {

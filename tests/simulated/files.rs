@@ -255,6 +255,14 @@ fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
     assert_eq!(journal.head.tested_gpus, (0..8).collect::<Vec<_>>());
     assert!(journal.records.len() >= 60, "{}", journal.records.len());
     assert!(journal.records.iter().all(|r| r.outcome.is_intact()));
+    // All that was tried is right, and that proves nothing of what was not.
+    let journal = folder.path().join("report.journal");
+    let page = Host::new("hgx-h200-x8").run(&["render", journal.to_str().unwrap()]);
+    assert!(
+        page.stdout.contains("INCONCLUSIVE the run did not end"),
+        "{}",
+        page.stdout
+    );
 }
 
 /// What causes ask in a second run, and all that the observer saw, is in the journal as it comes: where the report cannot be written,

@@ -62,6 +62,11 @@ fn xid_meaning(code: u32) -> Option<&'static str> {
     })
 }
 
+/// Whether this cause has something to say of an Xid of this code.
+pub(crate) fn says(code: u32) -> bool {
+    xid_meaning(code).is_some()
+}
+
 /// When and for how long NVML has not answered for a GPU, in words, if so.
 fn silence(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<String> {
     if let Some(why) = gpu.nvml_index.unanswered() {

@@ -549,3 +549,19 @@ fn an_eight_gpu_report_is_judged_in_milliseconds() {
         assert!(each.as_millis() < 500, "{each:?}");
     }
 }
+
+#[test]
+fn a_run_that_did_not_end_proves_nothing_and_keeps_what_it_found() {
+    let mut host = Host::root_complex(2);
+    host.climb_all();
+    let passed = judged(&host, &sound_checker());
+    assert_eq!(passed.grading, Grading::Pass);
+    let cut = unfinished(passed);
+    assert_eq!(cut.grading, Grading::Inconclusive);
+    assert!(cut.headline.contains("did not end"), "{}", cut.headline);
+    let failed = Verdict {
+        grading: Grading::Fail,
+        ..cut
+    };
+    assert_eq!(unfinished(failed.clone()), failed);
+}
