@@ -259,7 +259,7 @@ fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
     let journal = folder.path().join("report.journal");
     let page = Host::new("hgx-h200-x8").run(&["render", journal.to_str().unwrap()]);
     assert!(
-        page.stdout.contains("INCONCLUSIVE the run did not end"),
+        page.stdout.contains("INCONCLUSIVE  the run did not end"),
         "{}",
         page.stdout
     );
