@@ -19,9 +19,8 @@ use crate::{
     render::{self, json},
 };
 use std::{
-    fs::{self, OpenOptions},
-    io::{Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs,
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -376,32 +375,11 @@ fn unharmed(report: &Report, text: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Writes beside the name, readable by its owner alone, and renames into place.
 fn save(members: &[Member], written_at: u64, path: &Path) -> Result<(), Stop> {
     let shown = path.display();
     file::check("--out", path)?;
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".part");
-    let draft = PathBuf::from(draft);
-    // What stands there is a leftover, or somebody's trap: neither is written through.
-    let _ = fs::remove_file(&draft);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&draft);
-    let written = file.and_then(|file| {
-        let mut out = std::io::BufWriter::new(file);
-        archive::write(members, written_at, &mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        fs::rename(&draft, path)
-    });
-    written.map_err(|error| {
-        let _ = fs::remove_file(&draft);
-        Stop::usage(format!("failed to write {shown}: {error}"))
-    })
+    file::replace_private(path, |out| archive::write(members, written_at, out))
+        .map_err(|error| Stop::usage(format!("failed to write {shown}: {error}")))
 }
 
 fn tell(path: &Path, manifest: &Manifest) -> Result<u8, Stop> {

@@ -3,8 +3,9 @@
 
 use super::exit::Stop;
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -44,6 +45,25 @@ pub(super) fn replace(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
+    put(path, 0o666, write)
+}
+
+/// The same, readable by its owner alone.
+///
+/// # Errors
+/// As [`replace`].
+pub(super) fn replace_private(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    put(path, 0o600, write)
+}
+
+fn put(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     if path.metadata().is_ok_and(|seen| !seen.is_file()) {
         return Err(io::Error::other("it is no plain file"));
@@ -51,7 +71,14 @@ pub(super) fn replace(
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
-    let written = File::create(&draft).and_then(|file| {
+    // What stands there is a leftover, or somebody's trap in a folder of all: neither is written through.
+    let _ = std::fs::remove_file(&draft);
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&draft);
+    let written = file.and_then(|file| {
         let mut out = BufWriter::new(file);
         write(&mut out)?;
         out.flush()?;
@@ -79,6 +106,17 @@ mod tests {
         assert!(replace(&place, |out| out.write_all(b"x")).is_err());
         assert!(!place.metadata().unwrap().is_file());
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_planted_draft_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, victim) = (folder.path().join("file"), folder.path().join("victim"));
+        std::fs::write(&victim, "old").unwrap();
+        symlink(&victim, folder.path().join("file.part")).unwrap();
+        replace(&file, |out| out.write_all(b"new")).unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "old");
+        assert!(file.symlink_metadata().unwrap().is_file());
     }
 
     #[test]

@@ -161,6 +161,10 @@ pub struct Switch {
     /// Where it is needed; empty = everywhere.
     #[serde(default)]
     pub when: Vec<Condition>,
+    /// Read by other programs only: advice sets it for what else is started on the host; a launch of this engine without it has
+    /// no path left on.
+    #[serde(default)]
+    pub for_others: bool,
     /// Why it is needed.
     pub because: String,
     /// Source of the fact.

@@ -30,6 +30,8 @@ struct Section {
     id: &'static str,
     /// Heading.
     title: &'static str,
+    /// Left out of a report of rates or sums alone, of which it would say that nothing was proven, which nobody asked.
+    of_the_ladder: bool,
     /// Writes what belongs below the heading, or nothing.
     write: fn(&Report, &mut Markup),
 }
@@ -40,74 +42,75 @@ const SECTIONS: [Section; 12] = [
     Section {
         id: "pairs",
         title: "Pairs: rung reached or what went wrong",
+        of_the_ladder: true,
         write: pairs::write,
     },
     Section {
         id: "causes",
         title: "Causes, evidence and fix",
+        of_the_ladder: true,
         write: causes::write,
     },
     Section {
         id: "topology",
         title: "What joins the GPUs",
+        of_the_ladder: false,
         write: topology::write,
     },
     Section {
         id: "failures",
         title: "By rung and mechanism",
+        of_the_ladder: true,
         write: failures::write,
     },
     Section {
         id: "consumers",
         title: "Who may rely on it",
+        of_the_ladder: true,
         write: causes::consumers,
     },
     Section {
         id: "launch",
         title: "Launch settings to copy",
+        of_the_ladder: true,
         write: causes::launch,
     },
     Section {
         id: "rates",
         title: "Rates of pairs, timed alone",
+        of_the_ladder: true,
         write: matrices::write,
     },
     Section {
         id: "load",
         title: "Under load",
+        of_the_ladder: true,
         write: matrices::under_load,
     },
     Section {
         id: "all-reduce",
         title: "All-reduce: time against bytes",
+        of_the_ladder: false,
         write: curves::write,
     },
     Section {
         id: "transfers",
         title: "Timed transfers",
+        of_the_ladder: false,
         write: traffic::write,
     },
     Section {
         id: "coverage",
         title: "Coverage: what was tested and what was not",
+        of_the_ladder: false,
         write: record::coverage,
     },
     Section {
         id: "host",
         title: "Host, environment and raw numbers",
+        of_the_ladder: false,
         write: raw::write,
     },
-];
-
-/// Sections that would say of a report of rates or sums alone that nothing was proven, which nobody asked.
-const OF_THE_LADDER: [&str; 7] = [
-    "pairs",
-    "causes",
-    "failures",
-    "consumers",
-    "launch",
-    "rates",
-    "load",
 ];
 
 /// Writes `report` as one HTML page.
@@ -178,7 +181,7 @@ fn head(report: &Report, m: &mut Markup) {
 fn body(report: &Report, m: &mut Markup) {
     let sections: Vec<(&Section, Markup)> = SECTIONS
         .iter()
-        .filter(|section| report.kind() == Kind::Ladder || !OF_THE_LADDER.contains(&section.id))
+        .filter(|section| report.kind() == Kind::Ladder || !section.of_the_ladder)
         .map(|section| {
             let mut part = Markup::new();
             (section.write)(report, &mut part);
@@ -297,6 +300,46 @@ fn facts<'a>(m: &mut Markup, rows: impl IntoIterator<Item = (&'a str, String)>) 
     });
 }
 
+/// What a table is called.
+enum Name<'a> {
+    /// By a caption of its own.
+    Caption(&'a str),
+    /// By the heading that stands above it.
+    Heading(&'a str),
+}
+
+/// A table that scrolls by itself where the page is narrow. `rows` writes what stands below the heads of the columns.
+fn grid(
+    m: &mut Markup,
+    class: &'static str,
+    name: &Name<'_>,
+    columns: &[&str],
+    rows: impl FnOnce(&mut Markup),
+) {
+    let (Name::Caption(label) | Name::Heading(label)) = name;
+    let attributes = [
+        ("class", "scroll"),
+        ("tabindex", "0"),
+        ("role", "group"),
+        ("aria-label", *label),
+    ];
+    m.element("div", &attributes, |m| {
+        m.element("table", &[("class", class)], |m| {
+            if let Name::Caption(caption) = name {
+                m.leaf("caption", &[], caption);
+            }
+            m.element("thead", &[], |m| {
+                m.element("tr", &[], |m| {
+                    for column in columns {
+                        m.leaf("th", &[("scope", "col")], column);
+                    }
+                });
+            });
+            m.element("tbody", &[], rows);
+        });
+    });
+}
+
 /// A table whose first column heads its rows.
 fn table<'a>(
     m: &mut Markup,
@@ -304,40 +347,19 @@ fn table<'a>(
     columns: &[&str],
     rows: impl IntoIterator<Item = Vec<(&'a str, String)>>,
 ) {
-    m.element(
-        "div",
-        &[
-            ("class", "scroll"),
-            ("tabindex", "0"),
-            ("role", "group"),
-            ("aria-label", caption),
-        ],
-        |m| {
-            m.element("table", &[("class", "wide")], |m| {
-                m.leaf("caption", &[], caption);
-                m.element("thead", &[], |m| {
-                    m.element("tr", &[], |m| {
-                        for column in columns {
-                            m.leaf("th", &[("scope", "col")], column);
-                        }
-                    });
-                });
-                m.element("tbody", &[], |m| {
-                    for row in rows {
-                        m.element("tr", &[], |m| {
-                            for (position, (class, text)) in row.iter().enumerate() {
-                                if position == 0 {
-                                    m.leaf("th", &[("scope", "row")], text);
-                                } else {
-                                    m.leaf("td", &[("class", class)], text);
-                                }
-                            }
-                        });
+    grid(m, "wide", &Name::Caption(caption), columns, |m| {
+        for row in rows {
+            m.element("tr", &[], |m| {
+                for (position, (class, text)) in row.iter().enumerate() {
+                    if position == 0 {
+                        m.leaf("th", &[("scope", "row")], text);
+                    } else {
+                        m.leaf("td", &[("class", class)], text);
                     }
-                });
+                }
             });
-        },
-    );
+        }
+    });
 }
 
 /// A cell of a table over pairs.
@@ -351,41 +373,24 @@ struct Cell {
 
 /// A table over pairs: row = source, column = destination.
 fn pair_table(m: &mut Markup, caption: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> Cell) {
-    m.element(
-        "div",
-        &[
-            ("class", "scroll"),
-            ("tabindex", "0"),
-            ("role", "group"),
-            ("aria-label", caption),
-        ],
-        |m| {
-            m.element("table", &[("class", "pairs")], |m| {
-                m.leaf("caption", &[], caption);
-                m.element("thead", &[], |m| {
-                    m.element("tr", &[], |m| {
-                        m.leaf("th", &[("scope", "col")], "from \\ to");
-                        for gpu in gpus {
-                            m.leaf("th", &[("scope", "col")], &format!("GPU{gpu}"));
-                        }
-                    });
-                });
-                m.element("tbody", &[], |m| {
-                    for source in gpus {
-                        m.element("tr", &[], |m| {
-                            m.leaf("th", &[("scope", "row")], &format!("GPU{source}"));
-                            for destination in gpus {
-                                if source == destination {
-                                    m.leaf("td", &[("class", "none")], "-");
-                                    continue;
-                                }
-                                let Cell { class, text, more } = cell(*source, *destination);
-                                m.leaf("td", &[("class", class), ("title", &more)], &text);
-                            }
-                        });
+    let names: Vec<String> = gpus.iter().map(|gpu| format!("GPU{gpu}")).collect();
+    let columns: Vec<&str> = ["from \\ to"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    grid(m, "pairs", &Name::Caption(caption), &columns, |m| {
+        for (source, name) in gpus.iter().zip(&names) {
+            m.element("tr", &[], |m| {
+                m.leaf("th", &[("scope", "row")], name);
+                for destination in gpus {
+                    if source == destination {
+                        m.leaf("td", &[("class", "none")], "-");
+                        continue;
                     }
-                });
+                    let Cell { class, text, more } = cell(*source, *destination);
+                    m.leaf("td", &[("class", class), ("title", &more)], &text);
+                }
             });
-        },
-    );
+        }
+    });
 }

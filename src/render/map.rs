@@ -171,6 +171,7 @@ fn matrix(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
         text: clean(&text).into_owned(),
         code: None,
         tone: Tone::Plain,
+        number: None,
     };
     let mut used: Vec<String> = Vec::new();
     let mut rows = Vec::new();

@@ -16,6 +16,8 @@ pub(super) enum Cell {
         text: String,
         code: Option<&'static str>,
         tone: Tone,
+        /// What it says, if that is a number which others of its table can be held against.
+        number: Option<f64>,
     },
 }
 
@@ -44,7 +46,9 @@ impl Matrix {
     fn shown(&self, cell: Option<&Cell>, form: Form) -> (Tone, String) {
         match cell {
             Some(Cell::Diagonal) => (Tone::Faint, self.diagonal.to_string()),
-            Some(Cell::Value { text, code, tone }) => (
+            Some(Cell::Value {
+                text, code, tone, ..
+            }) => (
                 *tone,
                 match (form, code) {
                     (Form::Codes, Some(code)) => (*code).to_string(),

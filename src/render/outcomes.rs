@@ -296,6 +296,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                     Cell::Value {
                         text: word.to_string(),
                         code: Some(code(word)),
+                        number: None,
                         tone: if record.outcome.is_failure() {
                             Tone::Bad
                         } else {
@@ -306,6 +307,7 @@ pub(super) fn pair_matrix(report: &Report, page: &mut Page<'_>) -> io::Result<()
                 Some(Seen::Reached(height)) => Cell::Value {
                     text: height_text(*height),
                     code: None,
+                    number: None,
                     tone: tone_of(report, height.0),
                 },
                 Some(Seen::Unknown) | None => Cell::Missing,

@@ -207,17 +207,20 @@ fn cell(case: Option<&Traffic>) -> Cell {
             text: format!("{}{}", number(value), mark(case.expected.as_ref())),
             code: None,
             tone: tone(case.expected.as_ref()),
+            number: Some(value),
         },
         None if case.outcome.is_failure() => Cell::Value {
             text: case.outcome.word().to_string(),
             code: Some("bad"),
             tone: Tone::Bad,
+            number: None,
         },
         None if matches!(case.outcome, crate::model::case::Outcome::Refused { .. }) => {
             Cell::Value {
                 text: "refused".to_string(),
                 code: Some("ref"),
                 tone: Tone::Doubt,
+                number: None,
             }
         }
         None => Cell::Missing,

@@ -77,7 +77,7 @@ pub(super) fn forbidden(
                         .iter()
                         .all(|c| !matches!(weighing.met(c), Met::No(_)))
                 })
-                .filter(|s| !is_of_another_engine(engine, &s.name))
+                .filter(|s| !s.for_others)
                 .filter(|s| left_on(s, invocation))
                 .collect();
             if missing.is_empty() {
@@ -146,14 +146,6 @@ fn slow_kernels(
 }
 
 /// Whether the launch lacks a switch that is needed.
-/// Whether a variable is read by another engine only. Advice sets it all the same, for what else is started on the host; a launch
-/// of this engine without it has no path left on.
-fn is_of_another_engine(engine: &EngineProfile, name: &str) -> bool {
-    [("VLLM_", "vllm"), ("SGLANG_", "sglang"), ("GGML_", "llama")]
-        .iter()
-        .any(|(prefix, owner)| name.starts_with(prefix) && !engine.id.contains(owner))
-}
-
 fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
     let names = [switch.name.clone()];
     match switch.kind {

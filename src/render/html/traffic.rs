@@ -7,7 +7,7 @@ use super::{
         page::Tone,
         traffic::{self, Block},
     },
-    class,
+    Name, class, grid,
     markup::Markup,
     matrices::step,
 };
@@ -45,13 +45,9 @@ fn list(lines: &mut Vec<(Tone, String)>, m: &mut Markup) {
     });
 }
 
-/// The number at the start of a cell; none for words and shares.
 fn number(cell: &Cell) -> Option<f64> {
     match cell {
-        Cell::Value { text, .. } => {
-            let digits = text.trim_end_matches(['!', '^']);
-            digits.parse().ok()
-        }
+        Cell::Value { number, .. } => *number,
         Cell::Diagonal | Cell::Missing => None,
     }
 }
@@ -59,33 +55,19 @@ fn number(cell: &Cell) -> Option<f64> {
 fn table(heading: &str, matrix: &Matrix, m: &mut Markup) {
     let numbers = matrix.rows.iter().flat_map(|(_, cells)| cells);
     let most = numbers.filter_map(number).fold(0.0, f64::max);
-    let attributes = [
-        ("class", "scroll"),
-        ("tabindex", "0"),
-        ("role", "group"),
-        ("aria-label", heading),
-    ];
-    m.element("div", &attributes, |m| {
-        m.element("table", &[("class", "pairs")], |m| {
-            m.element("thead", &[], |m| {
-                m.element("tr", &[], |m| {
-                    m.leaf("th", &[("scope", "col")], &matrix.corner);
-                    for column in &matrix.columns {
-                        m.leaf("th", &[("scope", "col")], column);
-                    }
-                });
-            });
-            m.element("tbody", &[], |m| {
-                for (label, cells) in &matrix.rows {
-                    m.element("tr", &[], |m| {
-                        m.leaf("th", &[("scope", "row")], label);
-                        for (at, column) in matrix.columns.iter().enumerate() {
-                            one(cells.get(at), (label, column), most, matrix.even, m);
-                        }
-                    });
+    let columns: Vec<&str> = [matrix.corner.as_str()]
+        .into_iter()
+        .chain(matrix.columns.iter().map(String::as_str))
+        .collect();
+    grid(m, "pairs", &Name::Heading(heading), &columns, |m| {
+        for (label, cells) in &matrix.rows {
+            m.element("tr", &[], |m| {
+                m.leaf("th", &[("scope", "row")], label);
+                for (at, column) in matrix.columns.iter().enumerate() {
+                    one(cells.get(at), (label, column), most, matrix.even, m);
                 }
             });
-        });
+        }
     });
 }
 

@@ -67,6 +67,7 @@ impl<'a> View<'a> {
                     text: number(value),
                     code: None,
                     tone,
+                    number: Some(value),
                 },
                 None => Cell::Missing,
             };
@@ -86,6 +87,7 @@ impl<'a> View<'a> {
                         text: format!("{lost:.0}%"),
                         code: None,
                         tone,
+                        number: None,
                     },
                 ],
             ));
@@ -154,6 +156,7 @@ impl<'a> View<'a> {
                     text,
                     code: None,
                     tone: Tone::Plain,
+                    number: None,
                 },
                 None => Cell::Missing,
             };
