@@ -41,7 +41,7 @@ impl<T> Pending<T> {
         let left = limit.saturating_sub(self.asked.elapsed());
         match self.answer.recv_timeout(left) {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Absence::Failed("NVML's wrapper panicked".to_string())),
+            Ok(Err(_)) => Err(Absence::Failed("what was asked panicked".to_string())),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 Err(Absence::Failed("no thread could be started".to_string()))
             }

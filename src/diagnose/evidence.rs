@@ -1,6 +1,7 @@
 //! The questions that causes, consumers and the verdict may ask of what was read and tried. Answers are about ordered
 //! pairs; an answer that the evidence does not hold is `None`, never "no".
 
+use super::xid;
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
     group::Group,
@@ -9,6 +10,7 @@ use crate::model::{
     pci::PciAddress,
     snapshot::{Gpu, Observation, Snapshot},
     topology::PathType,
+    xid::Xid,
 };
 use std::{
     cell::OnceCell,
@@ -408,7 +410,7 @@ impl<'a> Evidence<'a> {
         let xid = self
             .xids()
             .into_iter()
-            .filter(|(_, code, _)| is_fatal_xid(*code))
+            .filter(|(_, code, _)| xid::is_fatal(*code))
             .map(|(gpu, _, _)| gpu);
         own.chain(rows).chain(xid).collect()
     }
@@ -554,28 +556,13 @@ impl<'a> Evidence<'a> {
             .unwrap_or_default()
             .into_iter()
             .filter_map(|line| {
-                let (_, rest) = line.split_once("Xid (PCI:")?;
-                let (address, rest) = rest.split_once("):")?;
-                let address: PciAddress = address.parse().ok()?;
-                let digits: String = rest
-                    .trim_start()
-                    .chars()
-                    .take_while(char::is_ascii_digit)
-                    .collect();
-                let code = digits.parse().ok()?;
-                let gpu = self
-                    .gpus()
-                    .find(|(_, g)| g.pci.known() == Some(&address))?
-                    .0;
-                Some((gpu, code, line))
+                let xid = Xid::parse(line)?;
+                let mut gpus = self.gpus();
+                let (gpu, _) = gpus.find(|(_, g)| g.pci.known() == Some(&xid.gpu))?;
+                Some((gpu, xid.code, line))
             })
             .collect()
     }
-}
-
-/// Xids after which a GPU is not to be trusted: row remapping failed, fell off the bus, uncontained memory error.
-pub(crate) fn is_fatal_xid(code: u32) -> bool {
-    matches!(code, 64 | 79 | 95)
 }
 
 /// "0->1, 0->2 and 54 more": short enough for a sentence.

@@ -14,6 +14,7 @@ mod ticket;
 pub mod traffic;
 mod verdict;
 mod weigh;
+mod xid;
 
 pub use cause::ROSTER;
 pub use compare::compare;

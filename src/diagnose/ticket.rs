@@ -446,8 +446,7 @@ fn next(
                 .to_string(),
         );
     }
-    let logged = ticket.citations.iter().any(|c| c.about.starts_with("Xid "));
-    if is_lost(ticket) && logged {
+    if is_lost(ticket) && answers::logged(ticket).next().is_some() {
         return (
             "sudo lspci -vvv".to_string(),
             "a lost GPU explains the rest; whether its port still has a link, and what the port counted, stands there".to_string(),

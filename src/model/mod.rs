@@ -18,3 +18,4 @@ pub mod snapshot;
 pub mod ticket;
 pub mod topology;
 pub mod traffic;
+pub mod xid;

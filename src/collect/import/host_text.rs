@@ -9,6 +9,7 @@ use crate::{
         pci::{PciAddress, PciIdentity, VENDOR_NVIDIA},
         reading::Reading,
         ticket::RemarkKind,
+        xid::Xid,
     },
 };
 use std::collections::BTreeMap;
@@ -167,23 +168,12 @@ fn log_line(part: &mut Part, line: &Line, domains: &mut Domains) {
     if text.contains("IO_PAGE_FAULT") || text.contains("DMAR: [DMA") {
         part.remark(RemarkKind::IommuFault, text, line, false);
     }
-    if let Some((address, code)) = xid(text) {
-        part.cite(format!("Xid {code} of {address}"), text.trim(), line);
+    if let Some(Xid { gpu, code }) = Xid::parse(text) {
+        part.cite(format!("Xid {code} of {gpu}"), text.trim(), line);
     }
     if text.contains("NVRM: Xid") && (text.contains("): 79,") || text.contains("fallen off")) {
         part.remark(RemarkKind::GpuLost, text, line, false);
     }
-}
-
-/// Address and code of "NVRM: Xid (PCI:0000:61:00): 31, pid=...".
-fn xid(text: &str) -> Option<(PciAddress, u32)> {
-    let (_, rest) = text.split_once("NVRM: Xid (PCI:")?;
-    let (address, rest) = rest.split_once("):")?;
-    let digits = rest
-        .trim_start()
-        .split(|c: char| !c.is_ascii_digit())
-        .next()?;
-    Some((address.parse().ok()?, digits.parse().ok()?))
 }
 
 fn driver(part: &mut Part, version: &str, text: &str, line: &Line) {

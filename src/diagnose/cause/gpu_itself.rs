@@ -2,8 +2,9 @@
 //! an Xid. It is the finding; pairs that touch a condemned GPU are not blamed on the fabric.
 
 use super::super::{
-    evidence::{Evidence, involves_host, is_fatal_xid, is_not_ready},
+    evidence::{Evidence, involves_host, is_not_ready},
     weigh::Cause,
+    xid,
 };
 use crate::model::{
     case::Rung,
@@ -45,26 +46,6 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             "no GPU was tried alone; no reading speaks against one",
         )
     }]
-}
-
-/// Xids that speak of the GPU or its memory rather than of a program, and what they say.
-fn xid_meaning(code: u32) -> Option<&'static str> {
-    Some(match code {
-        48 => "double-bit memory error",
-        63 => "row remapping recorded",
-        64 => "row remapping failed",
-        74 => "NVLink error",
-        79 => "the GPU fell off the bus",
-        94 => "contained memory error",
-        95 => "uncontained memory error",
-        119 | 120 => "the GPU's firmware processor stopped answering",
-        _ => return None,
-    })
-}
-
-/// Whether this cause has something to say of an Xid of this code.
-pub(crate) fn says(code: u32) -> bool {
-    xid_meaning(code).is_some()
 }
 
 /// When and for how long NVML has not answered for a GPU, in words, if so.
@@ -171,9 +152,9 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
         ));
     }
     for (_, code, line) in e.xids().into_iter().filter(|(i, _, _)| *i == index) {
-        if let Some(meaning) = xid_meaning(code) {
-            certain |= is_fatal_xid(code);
-            let severity = if is_fatal_xid(code) {
+        if let Some(meaning) = xid::meaning(code).filter(|m| m.of_the_gpu) {
+            certain |= xid::is_fatal(code);
+            let severity = if xid::is_fatal(code) {
                 Severity::Critical
             } else if code == 63 {
                 Severity::Info
@@ -182,7 +163,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
             };
             signals.push((
                 severity,
-                format!("kernel log, Xid {code} ({meaning}): {line}"),
+                format!("kernel log, Xid {code} ({}): {line}", meaning.what),
             ));
         }
     }

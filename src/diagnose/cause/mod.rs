@@ -8,7 +8,7 @@ mod bar1_too_small;
 mod confidential_computing;
 mod driver_policy;
 mod fabric_not_ready;
-pub(super) mod gpu_itself;
+mod gpu_itself;
 mod host_staging_broken;
 mod hypervisor_no_peer_delivery;
 mod iommu_translation;

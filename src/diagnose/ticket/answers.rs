@@ -2,11 +2,12 @@
 //! the words of the rules behind them (facts: failures.md part 2, engines.md 2 and 3).
 
 use super::{claims, main_remark, suppose_all};
-use crate::diagnose::cause::gpu_itself;
+use crate::diagnose::xid;
 use crate::model::{
     pair::OrderedPair,
     snapshot::Snapshot,
-    ticket::{Conclusion, Remark, RemarkKind, Ticket},
+    ticket::{Citation, Conclusion, Remark, RemarkKind, Ticket},
+    xid::Xid,
 };
 
 /// What logs say about themselves.
@@ -30,10 +31,12 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         cause: None,
     };
     if let Some(lost) = said(RemarkKind::GpuLost) {
-        let mut logged = ticket.citations.iter();
-        let who = logged
-            .find_map(|c| c.about.strip_prefix("Xid 79 of "))
-            .map_or_else(|| "a GPU".to_string(), |address| format!("GPU {address}"));
+        let who = logged(ticket)
+            .find(|(seen, _)| seen.code == 79)
+            .map_or_else(
+                || "a GPU".to_string(),
+                |(seen, _)| format!("GPU {}", seen.gpu),
+            );
         out.push(make(
             format!("{who} does not answer any more"),
             "all that follows from it (hangs, refusals, missing peers) is its consequence; pairs are not to be blamed"
@@ -104,115 +107,50 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
     out
 }
 
-/// What an Xid says, and what to do, in the words of NVIDIA's catalogue of Xid errors.
-fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
-    const PROGRAM: &str = "mostly a defect of the program that ran then; on a host whose direct copies are wrong also its consequence";
-    const MEMORY: &str = "it is the GPU's own memory or its controller, not a path between GPUs";
-    match code {
-        13 => (
-            "a kernel of a program was stopped",
-            PROGRAM,
-            "find the program by its pid; compute-sanitizer names the access",
-        ),
-        31 => (
-            "a program touched an address that is not mapped",
-            PROGRAM,
-            "find the program by its pid; where several programs do it, 'peerproof qualify'",
-        ),
-        43 | 45 => (
-            "the work of a program was ended",
-            "a consequence of an error before it or of an end by force",
-            "look for the first Xid of the same time",
-        ),
-        48 => (
-            "a memory error that cannot be corrected",
-            MEMORY,
-            "reset the GPU, then 'nvidia-smi -q -d ECC,ROW_REMAPPER'; replace it if it comes back",
-        ),
-        61 | 62 => (
-            "the GPU's controller stopped",
-            "it is the GPU, its power or its firmware",
-            "power-cycle the host; replace the GPU if it comes back",
-        ),
-        63 => (
-            "a row of memory will be remapped",
-            "expected once after an error that could not be corrected",
-            "reset the GPU so that it takes effect, then 'nvidia-smi -q -d ROW_REMAPPER'",
-        ),
-        64 => (
-            "a row of memory could not be remapped",
-            MEMORY,
-            "take the GPU out of service and replace it",
-        ),
-        74 => (
-            "an NVLink failed",
-            "it is one GPU, the other end, or what joins them",
-            "'nvidia-smi nvlink -e' on both ends: which link counts errors; reseat, then replace",
-        ),
-        94 => (
-            "a memory error was contained: one program was hit",
-            MEMORY,
-            "restart that program; reset the GPU when nothing runs on it",
-        ),
-        95 => (
-            "a memory error was not contained: any program may be hit",
-            MEMORY,
-            "end all work on the GPU, reset it, then 'nvidia-smi -q -d ECC,ROW_REMAPPER'",
-        ),
-        119 | 120 => (
-            "the GPU's firmware processor does not answer",
-            "it is the firmware, or a GPU that is going",
-            "power-cycle the host; where it comes back, another driver version; then replace the GPU",
-        ),
-        _ => (
-            "the driver reported an error of a GPU",
-            "the line has the rest",
-            "look the number up in NVIDIA's catalogue of Xid errors",
-        ),
-    }
+/// Xids that a kernel log names, with the lines.
+pub(super) fn logged(ticket: &Ticket) -> impl Iterator<Item = (Xid, &Citation)> {
+    let all = ticket.citations.iter();
+    all.filter_map(|citation| Some((Xid::parse(&citation.value)?, citation)))
 }
 
-/// Xids that a kernel log names, each GPU and code once. A GPU that is gone is told by itself, and what the cause gpu-itself says of
-/// a GPU that other texts show is not said twice.
+/// Each GPU and code once. A GPU that is gone is told by itself, and what the cause gpu-itself says of a GPU that other texts show is
+/// not said twice.
 fn xids(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
-    let mut all: Vec<(&str, u32, &str, Vec<String>)> = Vec::new();
-    for citation in &ticket.citations {
-        let Some((code, address)) = citation
-            .about
-            .strip_prefix("Xid ")
-            .and_then(|rest| rest.split_once(" of "))
-        else {
-            continue;
-        };
-        let Ok(code) = code.parse::<u32>() else {
-            continue;
-        };
-        let told = snapshot.gpus.iter().any(|gpu| {
-            let pci = gpu.pci.known();
-            pci.is_some_and(|p| p.to_string() == address) && gpu_itself::says(code)
-        });
-        if code == 79 || told {
+    let of_the_gpu = |code: u32| xid::meaning(code).is_some_and(|m| m.of_the_gpu);
+    let mut all: Vec<(Xid, Vec<String>)> = Vec::new();
+    for (seen, citation) in logged(ticket) {
+        let mut gpus = snapshot.gpus.iter();
+        let shown = gpus.any(|gpu| gpu.pci.known() == Some(&seen.gpu));
+        if seen.code == 79 || shown && of_the_gpu(seen.code) {
             continue;
         }
         let line = format!("{} ({})", citation.value, citation.source);
-        match all
-            .iter_mut()
-            .find(|(a, c, ..)| *a == address && *c == code)
-        {
-            Some((.., lines)) => lines.push(line),
-            None => all.push((address, code, meaning(code).0, vec![line])),
+        match all.iter_mut().find(|(known, _)| *known == seen) {
+            Some((_, lines)) => lines.push(line),
+            None => all.push((seen, vec![line])),
         }
     }
-    // Errors of GPUs before those of programs.
-    all.sort_by_key(|(_, code, ..)| matches!(code, 13 | 31 | 43 | 45));
-    let conclude = |(address, code, what, lines): (&str, u32, &str, Vec<String>)| {
-        let (_, because, fix) = meaning(code);
+    // Errors of GPUs before those of programs, and what is not known between them.
+    all.sort_by_key(|(seen, _)| match xid::meaning(seen.code) {
+        Some(meaning) if meaning.of_the_gpu => 0,
+        None => 1,
+        Some(_) => 2,
+    });
+    let conclude = |(Xid { gpu, code }, lines): (Xid, Vec<String>)| {
+        let (what, because, fix) = match xid::meaning(code) {
+            Some(known) => (known.what, known.because, known.fix),
+            None => (
+                "the driver reported an error of a GPU",
+                "the line has the rest",
+                "look the number up in NVIDIA's catalogue of Xid errors",
+            ),
+        };
         let times = match lines.len() {
             1 => String::new(),
             n => format!(", {n} times"),
         };
         Conclusion {
-            title: format!("Xid {code} of {address}{times}: {what}"),
+            title: format!("Xid {code} of {gpu}{times}: {what}"),
             because: because.to_string(),
             evidence: lines.into_iter().take(2).collect(),
             fix: vec![fix.to_string()],
