@@ -533,6 +533,7 @@ fn report() -> Report {
         reductions: Vec::new(),
         traffic: Vec::new(),
         crossovers: Vec::new(),
+        notes: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),

@@ -286,6 +286,7 @@ fn report() -> Vec<u8> {
         reductions: Vec::new(),
         traffic: Vec::new(),
         crossovers: Vec::new(),
+        notes: Vec::new(),
         comparison: None,
         selftest: None,
         coverage: Coverage::default(),

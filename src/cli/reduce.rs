@@ -143,7 +143,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             ..Default::default()
         },
     );
-    let mut remarks = left_out;
+    let (mut remarks, mut notes) = (left_out, Vec::new());
     let mut rows = Vec::new();
     let mut authenticity = snapshot.authenticity;
     for order in orders(options, &snapshot, (&gpus, &algorithms), &mut remarks)? {
@@ -163,7 +163,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     drop(session);
     if !options.no_nccl {
         let mut answer = nccl_rows(surroundings, options, &snapshot, &gpus, &rows)?;
-        remarks.append(&mut answer.notes);
+        notes.append(&mut answer.notes);
         rows.append(&mut answer.reductions);
     }
     let mut report = Report {
@@ -181,6 +181,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         reductions: rows,
         traffic: Vec::new(),
         crossovers: Vec::new(),
+        notes,
         comparison: None,
         selftest: None,
         coverage: Coverage {

@@ -75,6 +75,9 @@ pub struct Report {
     pub timings_ms: Vec<(String, f64)>,
     /// Environment of the workers: variable, value set or unset, and what the operator had.
     pub worker_environment: Vec<String>,
+    /// What a reader of the numbers has to know and is no gap: which NCCL ran beside, what of its environment was set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// True when the run was cut short (Ctrl-C) and the report holds what was done until then.
     pub interrupted: bool,
 }

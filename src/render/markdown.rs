@@ -412,6 +412,9 @@ fn versions(report: &Report, text: &mut Text) {
         value.map_or_else(|| "not known".to_string(), |v| plain(&cut(v, 400)))
     };
     text.heading("Versions");
+    for note in report.notes.iter().take(MOST_GAPS) {
+        text.row(&format!("- {}", plain(&cut(note, 240))));
+    }
     let kernels: String = report.kernels_sha256.chars().take(12).collect();
     text.row(&format!(
         "- peerproof {}, kernels {}, schema {}; tested {} in {:.1} s",

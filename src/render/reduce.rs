@@ -94,7 +94,7 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
         )?;
     }
     tables(&report.reductions, &report.crossovers, page)?;
-    for remark in &report.coverage.left_out {
+    for remark in report.coverage.left_out.iter().chain(&report.notes) {
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, remark)?;
     }
     page.blank()?;

@@ -660,6 +660,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
         reductions: Vec::new(),
         traffic: Vec::new(),
         crossovers: Vec::new(),
+        notes: Vec::new(),
         comparison: None,
         selftest: Some(selftest()),
         coverage: Coverage {

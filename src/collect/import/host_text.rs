@@ -9,7 +9,6 @@ use crate::{
         pci::{PciAddress, PciIdentity, VENDOR_NVIDIA},
         reading::Reading,
         ticket::RemarkKind,
-        xid::Xid,
     },
 };
 use std::collections::BTreeMap;
@@ -167,9 +166,6 @@ fn log_line(part: &mut Part, line: &Line, domains: &mut Domains) {
     }
     if text.contains("IO_PAGE_FAULT") || text.contains("DMAR: [DMA") {
         part.remark(RemarkKind::IommuFault, text, line, false);
-    }
-    if let Some(Xid { gpu, code }) = Xid::parse(text) {
-        part.cite(format!("Xid {code} of {gpu}"), text.trim(), line);
     }
     if text.contains("NVRM: Xid") && (text.contains("): 79,") || text.contains("fallen off")) {
         part.remark(RemarkKind::GpuLost, text, line, false);

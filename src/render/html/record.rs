@@ -51,6 +51,13 @@ pub(super) fn coverage(report: &Report, m: &mut Markup) {
     rows.push(("self-test of the checker", selftest));
     facts(m, rows);
     gaps(report, m);
+    if !report.notes.is_empty() {
+        m.element("ul", &[], |m| {
+            for note in &report.notes {
+                m.leaf("li", &[], note);
+            }
+        });
+    }
     let groups = terminal::sensitivity_groups(coverage);
     if !groups.is_empty() {
         let rows = groups.into_iter().map(|(loaded, attempts, rate, names)| {
