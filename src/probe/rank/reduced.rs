@@ -67,7 +67,7 @@ impl Rank {
             .reduce()
             .map_err(|why| Stop::With(why.outcome()))?;
         let shape = series.shape(place.ranks).ok_or(SeatError::Layout)?;
-        let blocks = kernels.resident(shape.kernel, shape.threads);
+        let blocks = kernels.resident(shape.kernel, shape.threads, place.sharing);
         let blocks = blocks.map_err(|error| stop(error.into()))?;
         let fits = |own: &&Own| own.place == *place && own.needs.max(*needs) == own.needs;
         if self.member.own.as_ref().filter(fits).is_none() {

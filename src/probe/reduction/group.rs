@@ -151,7 +151,7 @@ impl Group {
         };
         let mut blocks = u64::from(shape.blocks);
         for (kernels, sharing) in self.kernels.iter().zip(&self.sharing) {
-            let room = kernels.resident(shape.kernel, shape.threads)?;
+            let room = kernels.resident(shape.kernel, shape.threads, *sharing)?;
             blocks = blocks.min(room / u64::from(*sharing));
         }
         if blocks > 0 {

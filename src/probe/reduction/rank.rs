@@ -251,11 +251,13 @@ impl Rank {
         let shape = series
             .shape(self.place.ranks)
             .ok_or_else(|| cannot("no algorithm of this name"))?;
-        let room = self.kernels.resident(shape.kernel, shape.threads)?;
+        let room = self
+            .kernels
+            .resident(shape.kernel, shape.threads, self.place.sharing)?;
         let wanted = u64::from(shape.blocks * self.place.sharing);
         if room < wanted {
             return Err(RankError::CannotRun(format!(
-                "{wanted} blocks of {} threads wait for each other on GPU{}, which holds {room} at once",
+                "{wanted} blocks of {} threads wait for each other on GPU{}, which is sure to hold {room} of them at once",
                 shape.threads, self.gpu
             )));
         }
