@@ -10,7 +10,7 @@ use crate::{
         case::Outcome,
         crossover::{Crossover, Fastest},
         reduction::{Arrangement, Dtype, Launch, Reduction},
-        report::{Grading, Report},
+        report::Report,
     },
     stats::{mad, median},
 };
@@ -98,18 +98,7 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, remark)?;
     }
     page.blank()?;
-    let grading = report.verdict.grading;
-    let tone = match grading {
-        Grading::Pass => Tone::Good,
-        Grading::Fail => Tone::Bad,
-        Grading::Warn | Grading::Inconclusive => Tone::Doubt,
-    };
-    page.labelled(
-        tone,
-        &format!("{}  ", grading.word()),
-        Tone::Plain,
-        &report.verdict.headline,
-    )
+    super::terminal::verdict(report, page)
 }
 
 /// Every table, then what is wrong and what did not run.
