@@ -208,12 +208,18 @@ fn failed(
             headline.push_str("; contradicts the driver's claim that P2P is OK");
         }
     }
-    match other_faults(e, worst, &counted) {
-        0 => {}
-        1 => headline.push_str("; and 1 more pair or mechanism fails otherwise (see below)"),
-        n => headline.push_str(&format!(
-            "; and {n} more pairs or mechanisms fail otherwise (see below)"
-        )),
+    let others = other_faults(e, worst, &counted);
+    let subjects: BTreeSet<Subject> = others.iter().map(|(subject, _)| *subject).collect();
+    if let Some(first) = subjects.first() {
+        let names = match subjects.len() - 1 {
+            0 => format!("{first} fails"),
+            more => format!("{first} and {more} more fail"),
+        };
+        let by = match others.len() - subjects.len() {
+            0 => String::new(),
+            _ => format!(", by {} mechanisms in all", others.len()),
+        };
+        headline.push_str(&format!("; {names} otherwise{by} (see below)"));
     }
     let critical = || held.iter().filter(|f| f.severity == Severity::Critical);
     let blamed = critical().find(|f| concerns(f, worst));
@@ -221,8 +227,12 @@ fn failed(
         (Some(finding), _) => cause_line(finding),
         (None, None) => no_cause(findings, worst),
         (None, Some(other)) => format!(
-            "{}; found elsewhere: {} ({})",
+            "{}; {}: {} ({})",
             no_cause(findings, worst),
+            match other.pairs.as_slice() {
+                [] => "of the rest".to_string(),
+                pairs => format!("of {}", name_pairs(pairs)),
+            },
             other.title,
             other.cause
         ),
@@ -355,7 +365,11 @@ fn same_fault(e: &Evidence, worst: &Record) -> BTreeSet<OrderedPair> {
 
 /// How many further pairs and mechanisms fail in a way that the headline does not tell. The same kind of wrong by another
 /// direct mechanism of a counted pair is the same fault; so is what touches a GPU that fails alone.
-fn other_faults(e: &Evidence, worst: &Record, counted: &BTreeSet<OrderedPair>) -> usize {
+fn other_faults<'a>(
+    e: &Evidence<'a>,
+    worst: &Record,
+    counted: &BTreeSet<OrderedPair>,
+) -> BTreeSet<(Subject, &'a str)> {
     let told = |r: &Record| match (worst.case.subject, r.case.subject) {
         (Subject::Gpu(gpu), subject) => subject.touches(gpu),
         (Subject::Pair(_) | Subject::Group(_), Subject::Gpu(_)) => false,
@@ -377,8 +391,7 @@ fn other_faults(e: &Evidence, worst: &Record, counted: &BTreeSet<OrderedPair>) -
     e.failures()
         .filter(|r| !told(r))
         .map(|r| (r.case.subject, r.case.mechanism.as_str()))
-        .collect::<BTreeSet<_>>()
-        .len()
+        .collect()
 }
 
 /// Whether a finding is about what the record is about. A finding that names nothing is about the whole host.

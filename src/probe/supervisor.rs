@@ -443,7 +443,9 @@ impl Supervisor<'_, '_> {
             && !self.plan.force
             && let Some(unsafe_after) = self.first_failure(subject)
         {
-            return not_run(format!("unsafe after {unsafe_after}"));
+            return not_run(format!(
+                "unsafe after {unsafe_after}: kernels that wait, and load, could hang"
+            ));
         }
         if case.timed && self.wrong.contains_key(&key) {
             return Some(Outcome::NotApplicable {

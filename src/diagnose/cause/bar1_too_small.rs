@@ -3,7 +3,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{ASKED_PAIRS, Cause, WantedCase, requalify},
+    weigh::{ASKED_PAIRS, Cause, PEERS_OFF, WantedCase, requalify},
 };
 use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
@@ -104,7 +104,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     }
     finding.fix = vec![
         "BIOS: Re-Size BAR and Above 4G Decoding on, CSM off; then 'nvidia-smi -q -d MEMORY' must show a BAR1 at least as large as the memory (in a guest: on the host)".to_string(),
-        "until then NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce".to_string(),
+        format!("until then: {PEERS_OFF}"),
     ];
     finding.next_test = Some(requalify(&pairs, &["ce-push", "ce-pull"]));
     finding.pairs = pairs;

@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{ASKED_PAIRS, Cause, requalify},
+    weigh::{ASKED_PAIRS, Cause, PEERS_OFF, requalify},
 };
 use crate::model::{
     case::WrongKind,
@@ -131,7 +131,7 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>, cliques: Vec<String>) -> Findi
         } else {
             "on the hypervisor: remove x-nv-gpudirect-clique=N from the vfio-pci device lines of this guest and restart it".to_string()
         },
-        "in the guest, until then: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce".to_string(),
+        format!("in the guest, until then: {PEERS_OFF}"),
         "do not set NCCL_P2P_USE_CUDA_MEMCPY: collectives then finish with wrong results".to_string(),
         "kernel parameters of the guest (iommu=pt, pci=disable_acs_redir) do not help, and ACS on the host must stay on".to_string(),
     ];

@@ -3,7 +3,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{Cause, kernel_parameter, requalify},
+    weigh::{Cause, PEERS_OFF, kernel_parameter, requalify},
 };
 use crate::model::{
     case::Rung,
@@ -258,9 +258,7 @@ fn fixes(e: &Evidence) -> Vec<String> {
     fixes.push(format!(
         "if it persists: {off}, or switch IOMMU / VT-d / AMD-Vi off in the BIOS. Warning: device pass-through to virtual machines stops working without an IOMMU"
     ));
-    fixes.push(
-        "until then: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce; NCCL_P2P_DISABLE alone does not reach the engines' own kernels".to_string(),
-    );
+    fixes.push(format!("until then: {PEERS_OFF}"));
     fixes
 }
 

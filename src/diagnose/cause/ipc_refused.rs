@@ -47,7 +47,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         return vec![if shared {
             CAUSE.says(
                 Judgement::Cleared,
-                "memory was shared between processes, and its bytes were right",
+                "handles were made and opened wherever memory was to be shared between processes, and bytes crossed right by one at least",
             )
         } else if !gates.is_empty() && e.snapshot.gpus.len() > 1 {
             let mut finding = CAUSE.says(

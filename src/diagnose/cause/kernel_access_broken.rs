@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, is_path_symptom, name_pairs},
-    weigh::{ASKED_PAIRS, Cause, requalify},
+    weigh::{ASKED_PAIRS, Cause, PEERS_OFF, requalify},
 };
 use crate::model::{
     case::{Record, Rung},
@@ -80,6 +80,14 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
         })
     });
     let atomics = only_atomics(&broken, &failing);
+    let ids = |pairs: &[OrderedPair], what: &dyn Fn(&Record) -> bool| {
+        let cases = pairs.iter().flat_map(|p| e.of_pair(*p));
+        let cases = cases.filter(|r| what(r) && !super::pool_memory_broken::is_of_a_pool(r));
+        let mut ids: Vec<&str> = cases.map(|r| r.case.mechanism.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.join(", ")
+    };
     let mut finding = CAUSE.indicts(
         Severity::Critical,
         if split {
@@ -94,8 +102,13 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
             )
         } else {
             format!(
-                "copy engines move the bytes of {} right, and kernels do not: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
-                name_pairs(&broken)
+                "copy engines move the bytes of {} right, and kernels do not by {}{}: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
+                name_pairs(&broken),
+                ids(&broken, &|r| is_kernel_failure(r)),
+                match ids(&broken, &|r| r.case.rung == Rung::Touched && r.outcome.is_intact()) {
+                    right if right.is_empty() => String::new(),
+                    right => format!(" (right by {right})"),
+                }
             )
         },
     );
@@ -119,7 +132,7 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     finding.fix.push(if only_atomics(&broken, &failing) {
         "what sends atomics to peer memory: NVSHMEM and what stands on it (DeepEP and other expert all-to-all kernels: choose the engine's NCCL or all-gather backend), and programs of your own with system-scope atomics (use flags by release stores and acquire loads). Loads, stores and copies of these pairs are right: NCCL's and the engines' own all-reduces announce by stores, so their peers may stay on".to_string()
     } else if lowest < Some(Rung::Reduced) {
-        "--disable-custom-all-reduce (vLLM, SGLang) and NCCL_P2P_DISABLE=1: NCCL's kernels load, store and wait for flags in peer memory, too".to_string()
+        format!("everything that uses kernels off these pairs, NCCL as well, whose kernels load, store and wait for flags in peer memory, too: {PEERS_OFF}")
     } else {
         "--disable-custom-all-reduce (vLLM, SGLang); NCCL may stay on P2P, its own rungs are right".to_string()
     });

@@ -3,7 +3,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::Cause,
+    weigh::{Cause, PEERS_OFF},
 };
 use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
@@ -156,7 +156,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 /// What to do with a link that delivers wrong bytes, whatever makes it do so.
 fn keep_off(pairs: &[OrderedPair]) -> String {
     format!(
-        "until 'peerproof qualify' passes keep traffic off {}: serve on other GPUs (CUDA_VISIBLE_DEVICES), or NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce and NCCL_NVLS_ENABLE=0",
+        "until 'peerproof qualify' passes keep traffic off {}: serve on other GPUs (CUDA_VISIBLE_DEVICES), or NCCL_NVLS_ENABLE=0 with {PEERS_OFF}",
         name_pairs(pairs)
     )
 }

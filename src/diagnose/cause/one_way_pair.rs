@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, PeerClaim, name_pairs},
-    weigh::{ASKED_PAIRS, Cause, requalify},
+    weigh::{ASKED_PAIRS, Cause, PEERS_OFF, requalify},
 };
 use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
@@ -120,7 +120,7 @@ fn one_way(e: &Evidence, wrong: Vec<OrderedPair>) -> Finding {
         format!("wrong: {}; right: their reverse", name_pairs(&wrong)),
     );
     finding.fix = vec![
-        "use the pair in neither direction: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce for groups with it".to_string(),
+        format!("use the pair in neither direction; for groups with it: {PEERS_OFF}"),
         "compare both sides: 'sudo lspci -vvv' of each GPU and its ports (ACSCtl, Region 1, bridge windows); BIOS: Above 4G Decoding and Re-Size BAR on; then swap the two cards and see whether the fault moves".to_string(),
     ];
     let both: Vec<OrderedPair> = wrong.iter().flat_map(|p| [*p, p.reversed()]).collect();

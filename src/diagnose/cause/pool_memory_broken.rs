@@ -10,6 +10,7 @@ use crate::model::{
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
 };
+use std::collections::BTreeSet;
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "pool-memory-broken",
@@ -17,26 +18,43 @@ pub(crate) const CAUSE: Cause = Cause {
     judge,
     // The same engine on plain memory, in one run.
     wants: Some(|e| {
-        let unsplit = broken(e).into_iter().filter(|p| !e.copies_right(*p));
-        let first = unsplit.take(ASKED_PAIRS);
+        let untold = broken(e)
+            .into_iter()
+            .filter(|(p, id)| plain(e, *p, id).is_none());
+        let first = untold.take(ASKED_PAIRS);
         first
-            .flat_map(|p| [CAUSE.wants(p, "ce-push"), CAUSE.wants(p, "ce-pull")])
+            .filter_map(|(p, id)| Some(CAUSE.wants(p, twin(id)?)))
             .collect()
     }),
 };
+
+/// The mechanism that does on plain memory what a pool's does.
+fn twin(id: &str) -> Option<&'static str> {
+    ["ce-push", "ce-pull", "sm-load", "sm-store"]
+        .into_iter()
+        .find(|twin| id.strip_prefix("pool-") == Some(twin))
+}
+
+/// Whether the twin of a pool's mechanism is right on the pair; `None` where it did not run.
+fn plain(e: &Evidence, pair: OrderedPair, id: &str) -> Option<bool> {
+    let twin = twin(id)?;
+    let ran = |r: &&Record| r.case.mechanism == twin && r.outcome.ran();
+    let mut cases = e.of_pair(pair).filter(ran).peekable();
+    cases.peek()?;
+    Some(cases.all(|r| r.outcome.is_intact()))
+}
 
 /// A case on pool memory. Mechanism ids say so.
 pub(super) fn is_of_a_pool(record: &Record) -> bool {
     record.case.mechanism.starts_with("pool-")
 }
 
-/// Pairs on which a case on pool memory failed.
-fn broken(e: &Evidence) -> Vec<OrderedPair> {
+/// Pairs and mechanisms whose cases on pool memory failed.
+fn broken<'a>(e: &Evidence<'a>) -> BTreeSet<(OrderedPair, &'a str)> {
     let failed = e.failures().filter(|r| is_of_a_pool(r));
-    let mut pairs: Vec<OrderedPair> = failed.filter_map(|r| r.case.subject.pair()).collect();
-    pairs.sort();
-    pairs.dedup();
-    pairs
+    failed
+        .filter_map(|r| Some((r.case.subject.pair()?, r.case.mechanism.as_str())))
+        .collect()
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -51,29 +69,52 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             false => CAUSE.says(Judgement::NotApplicable, "no pool memory was tried"),
         }];
     }
-    let (split, open): (Vec<OrderedPair>, Vec<OrderedPair>) =
-        broken.into_iter().partition(|p| e.copies_right(*p));
+    let pairs = |all: &BTreeSet<(OrderedPair, &str)>| -> Vec<OrderedPair> {
+        let pairs: BTreeSet<OrderedPair> = all.iter().map(|(p, _)| *p).collect();
+        pairs.into_iter().collect()
+    };
+    let (split, rest): (BTreeSet<_>, BTreeSet<_>) = broken
+        .into_iter()
+        .partition(|(p, id)| plain(e, *p, id) == Some(true));
+    let open: BTreeSet<_> = rest
+        .into_iter()
+        .filter(|(p, id)| plain(e, *p, id).is_none())
+        .collect();
     if split.is_empty() {
-        return vec![CAUSE.says(
-            Judgement::CannotTell,
-            format!(
-                "pool memory is wrong on {}, but plain memory was not right there either, or not tried",
-                name_pairs(&open)
+        return vec![match open.is_empty() {
+            true => CAUSE.says(
+                Judgement::Cleared,
+                "pool memory is wrong only where plain memory is wrong by the same engine",
             ),
-        )];
+            false => CAUSE.says(
+                Judgement::CannotTell,
+                format!(
+                    "pool memory is wrong on {}, and the same engine was not tried on plain memory there",
+                    name_pairs(&pairs(&open))
+                ),
+            ),
+        }];
     }
+    let split_pairs = pairs(&split);
+    let mut ids: Vec<&str> = split.iter().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
     let mut finding = CAUSE.indicts(
         Severity::Critical,
         Confidence::Established,
         format!(
-            "on {} copies of plain memory are right and those of memory from a stream-ordered pool are not, although the pool was granted to the peer",
-            name_pairs(&split)
+            "on {} {} fails on memory from a stream-ordered pool, although the pool was granted to the peer, and the same engine is right on plain memory",
+            name_pairs(&split_pairs),
+            ids.join(", ")
         ),
     );
     const SHOWN: usize = 4;
     finding.evidence = e
         .failures()
-        .filter(|r| is_of_a_pool(r) && r.case.subject.pair().is_some_and(|p| split.contains(&p)))
+        .filter(|r| {
+            let pair = r.case.subject.pair();
+            pair.is_some_and(|p| split.contains(&(p, r.case.mechanism.as_str())))
+        })
         .take(SHOWN)
         .map(|r| {
             format!(
@@ -88,7 +129,49 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         "allocate what peers touch with cudaMalloc (cuMemAlloc), not from a pool: for CuPy 'cupy.cuda.set_allocator(None)' before those buffers, for CUDA.jl and own code plain allocations".to_string(),
         "report it to NVIDIA with the driver version; test again after each driver update".to_string(),
     ];
-    finding.next_test = Some(requalify(&split, &["ce-push", "pool-ce-push"]));
-    finding.pairs = split;
+    let both: Vec<&str> = ids
+        .iter()
+        .flat_map(|id| twin(id).into_iter().chain([*id]))
+        .collect();
+    finding.next_test = Some(requalify(&split_pairs, &both));
+    finding.pairs = split_pairs;
     vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::case::{Outcome, WrongKind};
+
+    fn judged(wrong: &[&str], untried: &[&str]) -> Finding {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        for mechanism in ["pool-ce-push", "pool-sm-store"] {
+            host.set(pair(0, 1), mechanism, Outcome::Intact);
+        }
+        for mechanism in wrong {
+            host.set_wrong(pair(0, 1), mechanism, WrongKind::Zeroed);
+        }
+        host.records
+            .retain(|r| !untried.contains(&r.case.mechanism.as_str()));
+        host.judge(judge).remove(0)
+    }
+
+    /// Two hosts on one page: stores that are wrong everywhere accuse no pool, though copies are right.
+    #[test]
+    fn a_pool_is_accused_only_where_the_same_engine_is_right_on_plain_memory() {
+        let pool = judged(&["pool-sm-store"], &[]);
+        assert_eq!(pool.judgement, Judgement::Indicted);
+        assert!(pool.because.contains("pool-sm-store"), "{}", pool.because);
+        let next = pool.next_test.unwrap();
+        assert!(next.contains("sm-store,pool-sm-store"), "{next}");
+        let stores = judged(&["pool-sm-store", "sm-store"], &[]);
+        assert_eq!(stores.judgement, Judgement::Cleared);
+        let untold = judged(&["pool-sm-store"], &["sm-store"]);
+        assert_eq!(untold.judgement, Judgement::CannotTell);
+        let both = judged(&["pool-sm-store", "sm-store", "pool-ce-push"], &[]);
+        assert!(both.because.contains("pool-ce-push"), "{}", both.because);
+        assert!(!both.because.contains("sm-store"), "{}", both.because);
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{Cause, requalify},
+    weigh::{Cause, PEERS_OFF, requalify},
 };
 use crate::model::{
     case::{PeerAccess, Record, Rung},
@@ -57,7 +57,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .iter()
         .any(|p| e.iommu_translates(*p) == Some(true))
     {
-        Some("an IOMMU translates for some of these pairs: settle iommu-translation first")
+        Some("an IOMMU translates for these pairs, or some of them: settle iommu-translation first")
     } else if crossing.iter().any(|p| e.iommu_translates(*p).is_none()) {
         Some("it is not known whether an IOMMU translates for these pairs")
     } else if crossing.iter().any(|p| !e.acs_between(*p).0.is_empty()) {
@@ -165,7 +165,7 @@ fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
     };
     finding.fix = vec![
         format!(
-            "no software makes the root complex route; keep NCCL off these pairs with NCCL_P2P_LEVEL={level}, or NCCL_P2P_DISABLE=1 where the group must span them, together with --disable-custom-all-reduce"
+            "no software makes the root complex route; keep NCCL off these pairs with NCCL_P2P_LEVEL={level}, or off all where the group must span them: {PEERS_OFF}"
         ),
         "in the BIOS: Above 4G Decoding and Re-Size BAR on, then test again; a newer BIOS may place BARs otherwise".to_string(),
     ];

@@ -69,7 +69,10 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let Some(first) = slow.keys().next() else {
         return vec![CAUSE.says(
             Judgement::Cleared,
-            "no pair is far slower than others of its path, or slower directly than through the host",
+            match rates.iter().any(|rate| rate.mechanism != "staged") {
+                true => "no pair is far slower than others of its path, or slower directly than through the host",
+                false => "through the host no pair is far slower than others of its path; no direct rate was taken",
+            },
         )];
     };
     let mut again = vec!["staged"];

@@ -271,7 +271,7 @@ fn the_headline_counts_only_its_own_fault() {
     assert!(
         verdict
             .headline
-            .ends_with("and 2 more pairs or mechanisms fail otherwise (see below)"),
+            .ends_with("; 2->3 and 1 more fail otherwise (see below)"),
         "{}",
         verdict.headline
     );
@@ -284,7 +284,7 @@ fn the_headline_counts_only_its_own_fault() {
     assert!(
         verdict
             .cause
-            .contains("found elsewhere: copies through the host are wrong")
+            .contains("of 3->2: copies through the host are wrong")
     );
     assert_eq!(
         verdict.next,

@@ -86,8 +86,10 @@ fn mechanisms(records: &[&Record], m: &mut Markup) {
     }
 }
 
-/// One buffer of each mechanism and kind of wrong, the worst first.
-fn worth_a_look<'a>(all: &[(&'a Record, &'a Corruption)]) -> Vec<(&'a Record, &'a Corruption)> {
+/// One buffer of each mechanism and kind of wrong, the worst first, as many as a page bears; and how many there would be.
+fn worth_a_look<'a>(
+    all: &[(&'a Record, &'a Corruption)],
+) -> (Vec<(&'a Record, &'a Corruption)>, usize) {
     let mut known: Vec<(Rung, &str, WrongKind)> = Vec::new();
     let mut chosen = Vec::new();
     for (record, corruption) in all {
@@ -101,8 +103,9 @@ fn worth_a_look<'a>(all: &[(&'a Record, &'a Corruption)]) -> Vec<(&'a Record, &'
             chosen.push((*record, *corruption));
         }
     }
+    let kinds = chosen.len();
     chosen.truncate(MOST_BUFFERS);
-    chosen
+    (chosen, kinds)
 }
 
 fn buffers(report: &Report, m: &mut Markup) {
@@ -111,11 +114,17 @@ fn buffers(report: &Report, m: &mut Markup) {
         return;
     }
     m.leaf("h3", &[], "Wrong data");
-    let shown = worth_a_look(&all);
+    let (shown, kinds) = worth_a_look(&all);
+    let which = match shown.len() == kinds {
+        true => format!("the worst of each mechanism and kind of wrong ({kinds})"),
+        false => format!(
+            "the worst of {} of {kinds} mechanisms and kinds of wrong",
+            shown.len()
+        ),
+    };
     let text = format!(
-        "{} with wrong data; shown: the worst of each mechanism and kind of wrong ({}). The report file has all of them.",
-        count(all.len(), "case"),
-        shown.len()
+        "{} with wrong data; shown: {which}. The report file has all of them.",
+        count(all.len(), "case")
     );
     m.leaf("p", &[], &text);
     for (position, (record, corruption)) in shown.iter().enumerate() {
