@@ -7,6 +7,7 @@ mod document;
 #[cfg(test)]
 mod field_traps;
 mod forbidden;
+mod needless;
 mod read;
 mod script;
 mod shell;
