@@ -65,7 +65,7 @@ pub fn write(
     }
     if !matches!(format, Format::Shell | Format::Json) && !advice.left_over.is_empty() {
         notes.push(format!(
-            "nor can it take back what earlier settings of this tool may have left where it is started from; these must not be set: {}",
+            "this format cannot take back what earlier settings of this tool may have left where it is started from; these must not be set: {}",
             names(&advice.left_over)
         ));
     }

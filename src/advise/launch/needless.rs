@@ -89,15 +89,15 @@ pub(super) fn needless(
         id: "needless-switches".to_string(),
         severity: Severity::Warning,
         wrong: format!(
-            "{} {} off what is proven on every pair of this group (rung {rung}): needless here. {}",
+            "{} {} off what is proven on every pair of this group (rung {rung}): needless here; {}",
             said.join(", "),
             if said.len() == 1 { "switches" } else { "switch" },
             worth::cost(weighing, &idle, published),
         ),
         change: if across {
-            "leave them out; NCCL_P2P_LEVEL=SYS lets NCCL use peers across the CPU, which it does not by itself for more than two GPUs".to_string()
+            "leave out what is named; NCCL_P2P_LEVEL=SYS lets NCCL use peers across the CPU, which it does not by itself for more than two GPUs".to_string()
         } else {
-            "leave them out".to_string()
+            "leave out what is named".to_string()
         },
         settings: switches.into_iter().map(without).collect(),
         source: "records of the report".to_string(),
