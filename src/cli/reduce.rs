@@ -537,11 +537,40 @@ fn verdict(rows: &[Reduction]) -> Verdict {
             format!("every sum of {exact} rows is exact on every rank"),
         ),
     };
+    let reason = |row: &&Reduction| match &row.outcome {
+        Outcome::NotRun { reason } => Some(format!("{}: {reason}", row.algorithm)),
+        Outcome::Refused { api, name, .. } => {
+            Some(format!("{}: {api} answered {name}", row.algorithm))
+        }
+        _ => None,
+    };
+    let (cause, next) = match (failed.first(), grading) {
+        (Some(first), _) => (
+            "an all-reduce rests on every pair of its GPUs: 'peerproof qualify' says which pair, which rung and why".to_string(),
+            format!("peerproof qualify --gpus {}", list(&first.gpus)),
+        ),
+        (None, Grading::Pass) => (
+            "sums are exact as far as these sizes and algorithms go; pairs, mechanisms and load are tested by 'peerproof qualify'".to_string(),
+            "peerproof qualify".to_string(),
+        ),
+        _ => (
+            rows.iter().find_map(|row| reason(&row)).unwrap_or_else(|| "nothing fits these GPUs and options".to_string()),
+            "peerproof qualify".to_string(),
+        ),
+    };
     Verdict {
         grading,
         headline,
-        cause: String::new(),
-        next: "peerproof qualify".to_string(),
+        cause,
+        next,
         worst_pair: None,
     }
+}
+
+/// GPU indices as `--gpus` takes them, each once.
+fn list(gpus: &[u32]) -> String {
+    let mut gpus = gpus.to_vec();
+    gpus.dedup();
+    let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    gpus.join(",")
 }

@@ -571,6 +571,28 @@ fn inconclusive(e: &Evidence, coverage: &Coverage, selftest: Option<&Selftest>) 
             "peerproof qualify",
         );
     }
+    let moved = e
+        .records
+        .iter()
+        .filter(|r| r.case.rung > Rung::Advertised && !matches!(r.case.subject, Subject::Gpu(_)))
+        .any(|r| r.outcome.ran());
+    let alone = tried_gpus(e).len();
+    if alone > 1 && !moved {
+        let chosen: Vec<&str> = coverage
+            .left_out
+            .iter()
+            .map(String::as_str)
+            .filter(|what| is_choice(what))
+            .collect();
+        return say(
+            format!("{}; no pair was tried", passed(e)),
+            match chosen.is_empty() {
+                true => "no transfer between two GPUs ran".to_string(),
+                false => format!("left out: {}", chosen.join("; ")),
+            },
+            "peerproof qualify",
+        );
+    }
     if let Some(gaps) = gap_words(coverage) {
         let missing: u32 = coverage.not_run.iter().map(|g| g.cases).sum();
         return say(
@@ -699,23 +721,23 @@ fn rarest_fault(coverage: &Coverage) -> Option<String> {
 /// A fault of one attempt in so many is what `--deep` is there to find.
 const RARE: f64 = 1.0 / 200.0;
 
+/// GPUs on which something ran.
+fn tried_gpus(e: &Evidence) -> BTreeSet<GpuIndex> {
+    let ran = |gpu: &GpuIndex| {
+        let touches = |r: &&Record| r.outcome.ran() && r.case.subject.touches(*gpu);
+        e.records.iter().find(touches).is_some()
+    };
+    e.gpus().map(|(gpu, _)| gpu).filter(ran).collect()
+}
+
 fn pass(
     e: &Evidence,
     coverage: &Coverage,
     selftest: Option<&Selftest>,
     consumers: &[Consumer],
 ) -> Verdict {
-    let tried: BTreeSet<GpuIndex> = e
-        .gpus()
-        .map(|(g, _)| g)
-        .filter(|g| {
-            e.records
-                .iter()
-                .any(|r| r.outcome.ran() && r.case.subject.touches(*g))
-        })
-        .collect();
+    let tried = tried_gpus(e);
     let count = tried.len();
-    let untried = e.pairs_moved().is_empty();
     let mut headline = passed(e);
     if coverage.left_out.iter().any(|what| is_choice(what)) {
         headline.push_str("; only what was chosen was tested");
@@ -728,8 +750,6 @@ fn pass(
         headline.push_str("; with one GPU there are no pairs");
     } else if count < 2 {
         headline.push_str("; no pair was chosen");
-    } else if untried {
-        headline.push_str("; no pair was tried");
     } else if without.len() == count * (count - 1) {
         let status = without.first().map(|p| e.claim(*p));
         headline.push_str(&match status {
@@ -772,11 +792,7 @@ fn pass(
         } else {
             limits.join("; ")
         },
-        next: if untried && count > 1 {
-            "peerproof qualify".to_string()
-        } else {
-            format!("peerproof recommend --engine vllm --model MODEL --tp {count} --batch 32")
-        },
+        next: format!("peerproof recommend --engine vllm --model MODEL --tp {count} --batch 32"),
         worst_pair: None,
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         case::Outcome,
         crossover::{Crossover, Fastest},
         reduction::{Arrangement, Dtype, Launch, Reduction},
-        report::{Grading, Report},
+        report::Report,
     },
     stats::{mad, median},
 };
@@ -98,18 +98,7 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
         page.labelled(Tone::Doubt, "  ! ", Tone::Plain, remark)?;
     }
     page.blank()?;
-    let grading = report.verdict.grading;
-    let tone = match grading {
-        Grading::Pass => Tone::Good,
-        Grading::Fail => Tone::Bad,
-        Grading::Warn | Grading::Inconclusive => Tone::Doubt,
-    };
-    page.labelled(
-        tone,
-        &format!("{}  ", grading.word()),
-        Tone::Plain,
-        &report.verdict.headline,
-    )
+    super::terminal::verdict(report, page)
 }
 
 /// Every table, then what is wrong and what did not run.
@@ -380,12 +369,16 @@ fn legend(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
             say(format!("{} went by {transport}", row.algorithm));
         }
     }
-    for caveat in rows
-        .iter()
-        .filter_map(|row| row.time.as_ref())
-        .flat_map(|t| &t.caveats)
-    {
-        say(format!("doubt: {caveat}"));
+    for row in rows {
+        for caveat in row.time.iter().flat_map(|time| &time.caveats) {
+            say(format!(
+                "doubt: {} {}, {}, {}: {caveat}",
+                row.algorithm,
+                size(row.bytes),
+                row.arrangement.words(),
+                row.launch.name()
+            ));
+        }
     }
     let mut label = "  measured  ";
     for method in methods {

@@ -87,6 +87,11 @@ fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
             "the run was interrupted; this is what was done until then.",
         )?;
     }
+    verdict(report, page)
+}
+
+/// The verdict: what, why, what to do, and where that is so.
+pub(super) fn verdict(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let verdict = &report.verdict;
     let word = verdict.grading.word();
     let second = second_line(verdict.grading);

@@ -7,12 +7,12 @@ mod remarks;
 use self::remarks::compared;
 use super::{
     matrix::{Cell, Matrix},
-    page::{Options, Page, Tone, banner, cut, size},
+    page::{Options, Page, Tone, banner, size},
 };
 use crate::{
     model::{
         measurement::Unit,
-        report::{Grading, Report},
+        report::Report,
         traffic::{Band, Executor, Expectation, Place, Shape, Streams, Traffic, Way},
     },
     stats::median,
@@ -94,7 +94,7 @@ pub fn write(report: &Report, options: &Options, out: &mut dyn Write) -> io::Res
     page.blank()?;
     page.text(0, Tone::Faint, METHOD)?;
     let grading = report.verdict.grading;
-    let tone = tone_of(grading);
+    let tone = super::terminal::tone_of(grading);
     let word = format!("exit code {}  {}", grading.exit_code(), grading.word());
     page.line(&[(tone, &word)])
 }
@@ -113,55 +113,12 @@ pub(super) fn body(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn tone_of(grading: Grading) -> Tone {
-    match grading {
-        Grading::Pass => Tone::Good,
-        Grading::Fail => Tone::Bad,
-        Grading::Warn | Grading::Inconclusive => Tone::Doubt,
-    }
-}
-
 fn head(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if let Some((word, meaning)) = banner(report.authenticity) {
         let text = format!("{meaning} These are modelled rates.");
         page.labelled(Tone::Bad, &format!("{word}: "), Tone::Strong, &text)?;
     }
-    let verdict = &report.verdict;
-    let word = verdict.grading.word();
-    let label = format!("{word:<6} ");
-    page.labelled(
-        tone_of(verdict.grading),
-        &label,
-        Tone::Strong,
-        &verdict.headline,
-    )?;
-    page.labelled(Tone::Faint, "cause  ", Tone::Plain, &verdict.cause)?;
-    page.labelled(Tone::Faint, "next   ", Tone::Plain, &verdict.next)?;
-    let snapshot = &report.snapshot;
-    let known = |reading: &crate::model::reading::Reading<String>| {
-        reading
-            .known()
-            .map_or("?".to_string(), |text| cut(text, 60))
-    };
-    let mut names: BTreeMap<String, usize> = BTreeMap::new();
-    for gpu in &report.tested_gpus {
-        let gpu = snapshot.gpus.get(*gpu as usize);
-        *names
-            .entry(gpu.map_or("?".to_string(), |g| known(&g.name)))
-            .or_default() += 1;
-    }
-    let names: Vec<String> = names
-        .iter()
-        .map(|(name, n)| format!("{n} x {name}"))
-        .collect();
-    let text = format!(
-        "host {}, driver {}; {}; fabric {}",
-        known(&snapshot.host.name),
-        known(&snapshot.driver.version),
-        names.join(", "),
-        snapshot.topology.class
-    );
-    page.labelled(Tone::Faint, "where  ", Tone::Plain, &text)
+    super::terminal::verdict(report, page)
 }
 
 struct View<'a> {

@@ -341,6 +341,8 @@ fn a_claim_that_was_read_is_no_pair_that_was_tried() {
         );
     }
     let verdict = judged(&host, &sound_checker());
+    // A gate must not let a host in of which no pair was looked at.
+    assert_eq!(verdict.grading, Grading::Inconclusive);
     assert_eq!(
         verdict.headline,
         "2 GPUs right by themselves; no pair was tried"
