@@ -8,6 +8,8 @@ mod document;
 mod field_traps;
 mod forbidden;
 mod needless;
+#[cfg(test)]
+mod on_a_host;
 mod read;
 mod script;
 mod shell;
