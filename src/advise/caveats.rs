@@ -25,7 +25,11 @@ pub(super) fn warn(
         _ if group.unfit.is_some() => {}
         Peers::Failed(seen) => say.push(format!("peers of this group are not to be used: {seen}. NCCL_P2P_DISABLE=1 alone is not enough; the settings belong together")),
         Peers::Unproven(missing) => say.push(format!(
-            "peers are unproven ({missing}), so this keeps to the host path, the slow and safe one; run 'peerproof qualify' and ask again with '--from REPORT'"
+            "peers are unproven ({missing}), so this keeps to the host path, the slow and safe one{}; run 'peerproof qualify' and ask again with '--from REPORT'",
+            match (evidence, group.host_path) {
+                (Some(_), None) => ", and the host path is not proven either: nothing here is",
+                _ => "",
+            }
         )),
         Peers::Refused(who) => say.push(format!(
             "no peer access ({who}); bytes go through shared host memory: in a container give --ipc=host or --shm-size=1g"

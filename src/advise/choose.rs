@@ -2,10 +2,10 @@
 
 use super::{
     caveats,
-    conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel},
-    group::{Group, Peers},
-    request::{AdviseError, Request, shape},
-    settings::{add, size},
+    conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel, is_proven},
+    group::{Group, NCCL_P2P, Peers},
+    request::{AdviseError, Request, TYPE_UNKNOWN, shape},
+    settings::{add, left_over, size},
     sizing::sizing,
     workspace, worth,
 };
@@ -16,7 +16,7 @@ use crate::{
         finding::{Consumer, ConsumerState, Place, Recommendation, Setting, Standing},
         pair::GpuIndex,
     },
-    profile::{Backend, Condition, EngineProfile, Practice, Profiles},
+    profile::{Backend, EngineProfile, Moves, Practice, Profiles},
 };
 
 /// Launch settings of `request.engine`. Without evidence, and wherever pairs are not proven, the answer keeps to the host
@@ -43,6 +43,9 @@ pub fn recommend(
                 .join(", "),
         })?;
     let group = Group::of(request, evidence)?;
+    let own = evidence.map(|e| consumers_of(e, &group.gpus, &profiles.consumers));
+    let consumers = own.as_deref().unwrap_or(consumers);
+    let group = group.used_by(engine, consumers);
     let shape = shape(request, profiles, group.lowest_compute())?;
     let sizing = match &shape {
         Some(shape) => Some(sizing(
@@ -80,6 +83,7 @@ pub fn recommend(
         answer.backend = "none".to_string();
         answer.backend_name = "no all-reduce: one GPU".to_string();
         answer.proven = Some(Rung::Alone);
+        answer.left_over = left_over(profiles, &answer);
         return Ok(answer);
     }
     if dtype_forced && let Some(flag) = engine.launch.as_ref().and_then(|l| l.dtype.first()) {
@@ -90,8 +94,6 @@ pub fn recommend(
             basis: "compute capability of the group".to_string(),
         });
     }
-    let own = evidence.map(|e| consumers_of(e, &group.gpus, &profiles.consumers));
-    let consumers = own.as_deref().unwrap_or(consumers);
     let known = answer.sizing.clone();
     let weighing = Weighing {
         evidence,
@@ -101,10 +103,34 @@ pub fn recommend(
         request,
     };
     choose(engine, &weighing, &mut answer);
+    crossing(engine, &group, &mut answer);
     answer.worth = worth::of(engine, &weighing, &answer);
     size(engine, request, &group, &mut answer);
     caveats::warn(engine, evidence, &group, request, &mut answer);
+    answer.left_over = left_over(profiles, &answer);
     Ok(answer)
+}
+
+/// What crosses the links in place of reductions, where the choice reduces nothing.
+fn crossing(engine: &EngineProfile, group: &Group, answer: &mut Recommendation) {
+    let Some(backend) = engine.backend(&answer.backend) else {
+        return;
+    };
+    if backend.moves == Moves::Reductions {
+        return;
+    }
+    answer.caveats.retain(|c| !c.starts_with(TYPE_UNKNOWN));
+    match (backend.moves, answer.sizing.as_mut()) {
+        (Moves::Activations(dtype), Some(sizing)) => sizing.cross(group.world(), dtype),
+        (Moves::Copies, Some(_)) => {
+            answer.sizing = None;
+            answer.caveats.push(format!(
+                "no sizes: {} moves what its program copies, and nothing of that follows from a model",
+                engine.name
+            ));
+        }
+        _ => {}
+    }
 }
 
 /// Group size and members.
@@ -158,16 +184,16 @@ fn choose(engine: &EngineProfile, weighing: &Weighing, answer: &mut Recommendati
     backends.sort_by_key(|b| b.order);
     let mut chosen: Option<&Backend> = None;
     for backend in backends {
-        let wanted = backend.by_default || (backend.suggest && demands_proof(backend));
+        let wanted = backend.by_default || backend.is_advised();
         let (standing, reason) = match (weighing.refusal(backend), chosen) {
             // Takes the smaller steps, and leaves the larger ones to those behind it.
             (Some(refusal @ Refusal::TooLarge(_)), _) if backend.by_default => {
-                (Standing::Runs, Some(refusal.into_reason()))
+                (Standing::Runs, Some(refusal.into_reason(backend)))
             }
             (Some(refusal @ Refusal::Unproven(_)), _) => {
-                (Standing::Possible, Some(refusal.into_reason()))
+                (Standing::Possible, Some(refusal.into_reason(backend)))
             }
-            (Some(refusal), _) => (Standing::Refused, Some(refusal.into_reason())),
+            (Some(refusal), _) => (Standing::Refused, Some(refusal.into_reason(backend))),
             (None, Some(first)) => {
                 let standing = if backend.by_default {
                     Standing::Runs
@@ -228,6 +254,9 @@ fn choose(engine: &EngineProfile, weighing: &Weighing, answer: &mut Recommendati
     }
 }
 
+/// Set by this code, not by a profile: how far NCCL uses peers.
+pub(super) const NCCL_LEVEL: &str = "NCCL_P2P_LEVEL";
+
 /// What proven peers still ask for.
 fn proven_peers(
     engine: &EngineProfile,
@@ -248,14 +277,20 @@ fn proven_peers(
             add(weighing, answer, &backend.turn_off, seen);
         }
     }
+    // NCCL may be proven where another default backend is not.
+    for backend in engine.backends.iter().filter(|b| b.by_default) {
+        if let Some(Refusal::Unproven(missing)) = weighing.refusal(backend) {
+            add(weighing, answer, &backend.turn_off, &missing);
+        }
+    }
     let uses_nccl = engine
         .backends
         .iter()
-        .any(|b| b.by_default && b.consumer.as_deref() == Some("nccl-p2p"));
+        .any(|b| b.by_default && b.consumer.as_deref() == Some(NCCL_P2P));
     let across = group.full_nvlink != Some(true) && group.crosses_root;
     if uses_nccl && group.world() > 2 && across && group.staged_kernels.is_none() {
         answer.environment.push(Setting {
-            name: "NCCL_P2P_LEVEL".to_string(),
+            name: NCCL_LEVEL.to_string(),
             value: Some("SYS".to_string()),
             because: "NCCL by itself uses P2P up to a PCIe switch only, and shared host memory across the CPU; these pairs are proven".to_string(),
             basis: format!("records: every pair of the group intact up to rung {rung}; NCCL 2.30 source, graph/paths"),
@@ -317,13 +352,6 @@ fn as_setting(backend: Option<&Backend>, practice: &Practice) -> Setting {
     }
 }
 
-fn demands_proof(backend: &Backend) -> bool {
-    backend
-        .when
-        .iter()
-        .any(|c| matches!(c, Condition::Proven(_)))
-}
-
 fn entry(
     weighing: &Weighing,
     backend: &Backend,
@@ -335,8 +363,13 @@ fn entry(
     let row_bytes = sizing.and_then(|s| s.payload_bytes.checked_div(s.rows));
     let because = match reason {
         Some(reason) => reason.to_string(),
-        None => match (backend.peer, weighing.consumer(backend)) {
-            (true, Some(consumer)) => format!("{}: {}", consumer.name, consumer.sentence),
+        None => match (
+            backend.peer || matches!(weighing.group.peers, Peers::Proven(_)),
+            weighing.consumer(backend),
+        ) {
+            (true, Some(consumer)) if is_proven(consumer) => {
+                format!("{}: {}", consumer.name, consumer.sentence)
+            }
             _ => weighing.host_path_proof(),
         },
     };

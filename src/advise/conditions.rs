@@ -41,16 +41,17 @@ pub(super) enum Met {
 pub(super) enum Refusal {
     /// Data integrity, or a precondition that is not met.
     Refused(String),
-    /// All holds but proofs.
+    /// All holds but proofs: what is missing, and the command that would tell.
     Unproven(String),
     /// It takes smaller payloads than a full decode step.
     TooLarge(String),
 }
 
 impl Refusal {
-    pub(super) fn into_reason(self) -> String {
+    pub(super) fn into_reason(self, backend: &Backend) -> String {
         match self {
             Refusal::Refused(text) | Refusal::TooLarge(text) => text,
+            Refusal::Unproven(text) if backend.by_default => format!("unproven: {text}"),
             Refusal::Unproven(text) => format!("candidate, unproven: {text}"),
         }
     }
@@ -65,6 +66,25 @@ pub(super) fn is_custom_kernel(backend: &Backend) -> bool {
     backend.consumer.as_deref() == Some("custom-all-reduce")
 }
 
+/// All that the consumer needs is proven, or all of it that the version which ran can test.
+pub(super) fn is_proven(consumer: &Consumer) -> bool {
+    consumer.state == ConsumerState::Proven || consumer.as_far_as_tested
+}
+
+/// Something that could have been tested is missing.
+pub(super) fn is_open(consumer: &Consumer) -> bool {
+    consumer.state == ConsumerState::Unproven && !consumer.as_far_as_tested
+}
+
+/// What is missing of an open consumer: "NCCL P2P: rungs 4 to 6 were not tested; proven up to rung 3".
+pub(super) fn gap(consumer: &Consumer) -> String {
+    let sentence = consumer.sentence.as_str();
+    let missing = sentence
+        .strip_prefix("unproven because ")
+        .unwrap_or(sentence);
+    format!("{}: {missing}", consumer.name)
+}
+
 impl Weighing<'_> {
     /// Why `backend` cannot be built upon here; `None` when nothing speaks against it.
     pub(super) fn refusal(&self, backend: &Backend) -> Option<Refusal> {
@@ -77,10 +97,7 @@ impl Weighing<'_> {
                 Peers::Refused(who) => {
                     return Some(Refusal::Refused(format!("no peer access: {who}")));
                 }
-                Peers::Unproven(missing) => {
-                    return Some(Refusal::Refused(self.unproven(backend, missing)));
-                }
-                Peers::Proven(_) => {}
+                Peers::Unproven(_) | Peers::Proven(_) => {}
             }
             if self.group.patched && is_custom_kernel(backend) {
                 return Some(Refusal::Refused("GeForce with PCIe peer access runs a patched driver; on such hosts copies were right and this kernel returned garbage".to_string()));
@@ -103,34 +120,50 @@ impl Weighing<'_> {
         if let Some(consumer) = vetoed {
             return Some(Refusal::Refused(consumer.sentence.clone()));
         }
-        let first = backend.when.iter().find_map(|c| self.unmet(c));
-        let open = backend
+        // Without a host nothing of it is held against a backend but that nothing is proven.
+        let told = |c: &&Condition| self.evidence.is_some() || !backend.peer || is_arithmetic(c);
+        let unmet = backend
             .when
             .iter()
-            .all(|c| matches!(c, Condition::Proven(_)) || self.unmet(c).is_none());
-        match first {
-            Some(reason) if open => Some(Refusal::Unproven(reason)),
-            Some(reason) => Some(Refusal::Refused(reason)),
-            None => self.over_cap(backend),
+            .filter(|c| !matches!(c, Condition::Proven(_)))
+            .filter(told)
+            .find_map(|c| self.unmet(c));
+        if let Some(reason) = unmet {
+            return Some(Refusal::Refused(reason));
         }
+        let over = self.over_cap(backend);
+        match (self.missing(backend), over) {
+            (Some(_), Some(over @ Refusal::Refused(_))) if self.evidence.is_some() => Some(over),
+            (Some(missing), _) => Some(Refusal::Unproven(missing)),
+            (None, over) => over,
+        }
+    }
+
+    /// What is missing of the proof on which `backend` rests, and the command that would tell; `None` where all of it is there.
+    pub(super) fn missing(&self, backend: &Backend) -> Option<String> {
+        if !backend.peer {
+            return None;
+        }
+        let open = match (self.consumer(backend), &self.group.peers) {
+            (Some(consumer), _) if is_open(consumer) => Some(gap(consumer)),
+            (Some(consumer), _) if is_proven(consumer) => None,
+            (_, Peers::Unproven(missing)) => Some(missing.clone()),
+            _ => None,
+        };
+        let open = open.or_else(|| {
+            let mut rungs = backend
+                .when
+                .iter()
+                .filter(|c| matches!(c, Condition::Proven(_)));
+            rungs.find_map(|c| self.unmet(c))
+        })?;
+        Some(format!("{open}; {}", self.group.would_tell()))
     }
 
     /// The verdict on the consumer that `backend` is.
     pub(super) fn consumer(&self, backend: &Backend) -> Option<&Consumer> {
         let id = backend.consumer.as_ref()?;
         self.consumers.iter().find(|c| c.id == *id)
-    }
-
-    fn unproven(&self, backend: &Backend, missing: &str) -> String {
-        let other = backend
-            .when
-            .iter()
-            .filter(|c| !matches!(c, Condition::Proven(_) | Condition::PeerAccess(_)))
-            .find_map(|c| {
-                self.unmet(c)
-                    .filter(|_| self.evidence.is_some() || is_arithmetic(c))
-            });
-        other.unwrap_or_else(|| format!("unproven: {missing}"))
     }
 
     /// Why the condition does not hold, or cannot be seen to hold.

@@ -4,7 +4,7 @@ use super::{Request, recommend};
 use crate::{
     diagnose::sample::{Host, pair},
     model::{
-        case::{Outcome, Rung, Subject, WrongKind},
+        case::{Outcome, Rung, WrongKind},
         finding::{Place, Recommendation, Setting, Standing, WorthBasis},
         pair::{GpuIndex, OrderedPair},
         reading::Reading,
@@ -49,15 +49,7 @@ fn four_and_four() -> Host {
 }
 
 fn prove_all_rungs(host: &mut Host) {
-    host.all_intact();
-    for p in OrderedPair::all(host.count()) {
-        for rung in [Rung::Shared, Rung::Resident, Rung::Reduced] {
-            host.put(Subject::Pair(p), rung.name(), rung, Outcome::Intact);
-        }
-    }
-    if host.count() > 2 {
-        host.together(0..host.count(), "reduced", Outcome::Intact);
-    }
+    host.climb_all();
 }
 
 fn request(engine: &str, model: &str, tp: u32, batch: u64) -> Request {
@@ -311,7 +303,7 @@ fn an_nvlink_host_gets_the_engines_own_kernel_first() {
 #[test]
 fn single_process_programs_get_the_advice_on_streams() {
     let mut host = Host::root_complex(2);
-    host.all_intact();
+    host.climb_all();
     let mut asked = request("cupy", "", 2, 1);
     asked.model = None;
     let answer = ask(&host, &asked);

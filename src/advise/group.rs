@@ -2,6 +2,7 @@
 
 use super::{
     choose::host_path,
+    conditions::{gap, is_open, is_proven},
     ranks,
     request::{AdviseError, Request},
 };
@@ -9,11 +10,15 @@ use crate::{
     diagnose::{Evidence, PeerClaim, ROSTER, involves_host, rung_reached},
     model::{
         case::{Record, Rung},
-        finding::{Finding, Judgement},
+        finding::{Consumer, Finding, Judgement},
         pair::{GpuIndex, OrderedPair},
         topology::{FabricClass, PathType},
     },
+    profile::{Backend, EngineProfile},
 };
+
+/// The consumer that is NCCL's own peer path.
+pub(super) const NCCL_P2P: &str = "nccl-p2p";
 
 /// What may be built upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +176,46 @@ impl Group {
             pairs,
             gpus,
         })
+    }
+
+    /// The same group as `engine` may use it. Whether its peers are proven is the verdict on whoever the engine uses them
+    /// through by itself, NCCL before others: pairs that are right up to some rung are no proof for one who stands on a
+    /// higher, and what it does not use is not held against it.
+    pub(crate) fn used_by(mut self, engine: &EngineProfile, consumers: &[Consumer]) -> Self {
+        let through = |b: &&Backend| b.consumer.as_deref() == Some(NCCL_P2P);
+        let defaults = || engine.backends.iter().filter(|b| b.by_default);
+        let backend = defaults()
+            .find(through)
+            .or_else(|| defaults().find(|b| b.peer));
+        let consumer = backend
+            .and_then(|b| b.consumer.as_ref())
+            .and_then(|id| consumers.iter().find(|c| c.id == *id));
+        let Some(consumer) = consumer else {
+            return self;
+        };
+        self.peers = match self.peers {
+            Peers::Proven(_) if is_open(consumer) => Peers::Unproven(gap(consumer)),
+            // The first pair that stops it, and what is missing in all.
+            Peers::Unproven(seen) if is_open(consumer) => {
+                Peers::Unproven(format!("{seen}; {}", gap(consumer)))
+            }
+            Peers::Unproven(_) if is_proven(consumer) => {
+                Peers::Proven(consumer.reached.unwrap_or(Rung::Touched))
+            }
+            as_seen => as_seen,
+        };
+        self
+    }
+
+    /// The command that would tell what is not proven of this group.
+    pub(crate) fn would_tell(&self) -> String {
+        if self.pairs.is_empty() {
+            return "'peerproof qualify', then '--from REPORT', would tell".to_string();
+        }
+        let mut gpus = self.gpus.clone();
+        gpus.sort();
+        let list: Vec<String> = gpus.iter().map(GpuIndex::to_string).collect();
+        format!("'peerproof qualify --gpus {}' would tell", list.join(","))
     }
 
     /// The lowest compute capability of the group, where all are known.

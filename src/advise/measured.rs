@@ -4,7 +4,9 @@
 
 use super::request::{ReductionTime, Request};
 use crate::{
-    diagnose::reductions::{NCCL, Standing, crossovers, doubts, standing},
+    diagnose::reductions::{
+        NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, crossovers, doubts, standing,
+    },
     model::{
         pair::GpuIndex,
         reduction::{Arrangement, Dtype, Launch, Reduction},
@@ -89,6 +91,18 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         request
             .measured
             .extend(baseline.map(|(_, row, median)| time(row, *median)));
+        // Its other arms: what its peers are worth, and how far it may use them.
+        for arm in [NCCL_P2P_OFF, NCCL_P2P_SYS] {
+            let own = proven
+                .iter()
+                .filter(|(at, row, _)| row.algorithm == arm && !sick.contains(at));
+            request
+                .measured
+                .extend(own.map(|(_, row, median)| ReductionTime {
+                    backend: arm.to_string(),
+                    ..time(row, *median)
+                }));
+        }
         let sizes: BTreeSet<u64> = proven.iter().map(|(_, row, _)| row.bytes).collect();
         for (backend, kin) in KIN {
             for bytes in &sizes {

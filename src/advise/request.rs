@@ -154,6 +154,9 @@ pub enum AdviseError {
     TooLarge,
 }
 
+/// Beginning of the caveat on a type that was assumed.
+pub(super) const TYPE_UNKNOWN: &str = "the activation type is not known";
+
 /// Hidden size and activation type, and how they are called in the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -217,7 +220,9 @@ pub(crate) fn shape(
         caveats.push("bf16 needs compute capability 8.0, which these GPUs have not: fp16 is taken; the size is the same".to_string());
     }
     if known_type.is_none() {
-        caveats.push("the activation type is not known: bf16 is assumed; --dtype tells it (fp16 has the same size, fp32 twice)".to_string());
+        caveats.push(format!(
+            "{TYPE_UNKNOWN}: bf16 is assumed; --dtype tells it (fp16 has the same size, fp32 twice)"
+        ));
     }
     if let Some(model) = model {
         if let Some(note) = &model.note {

@@ -1,6 +1,7 @@
 //! Flags and variables: switches of profiles, and the numbers that make needed and allocated sizes meet.
 
 use super::{
+    choose::NCCL_LEVEL,
     conditions::{Met, Weighing},
     group::{Group, Peers},
     request::Request,
@@ -9,9 +10,57 @@ use super::{
 };
 use crate::{
     model::finding::{Recommendation, Setting},
-    profile::{AllocationRule, EngineProfile, Switch, SwitchKind, Version, WorkspaceFormula},
+    profile::{
+        AllocationRule, EngineProfile, Profiles, Switch, SwitchKind, Version, WorkspaceFormula,
+    },
 };
 use serde_json::Value;
+
+/// Set by this code, not by a profile: the size of SGLang's workspace.
+const SGLANG_SIZE: &str = "SGLANG_PCIE_IPC_MAX_NUMEL";
+
+/// Variables that an answer of this tool to an earlier question may have set, about any engine and whatever was proven then,
+/// and that `answer` neither sets nor unsets: every variable by which a profile switches something off, those by which one
+/// that is advised is switched on, and those of this code.
+pub(super) fn left_over(profiles: &Profiles, answer: &Recommendation) -> Vec<Setting> {
+    let off = profiles.engines.iter().flat_map(|e| {
+        let own = e.backends.iter().flat_map(|b| &b.turn_off);
+        e.peer_off.iter().chain(own)
+    });
+    let advised = |e: &'_ EngineProfile| -> Vec<Switch> {
+        let own = e.backends.iter().filter(|b| b.is_advised());
+        own.flat_map(|b| b.turn_on.clone()).collect()
+    };
+    let on: Vec<Switch> = profiles.engines.iter().flat_map(advised).collect();
+    let set = |s: &&Switch| s.kind == SwitchKind::Environment;
+    let stated = off.chain(&on).filter(set).map(|s| {
+        let was = s.value.as_deref().unwrap_or_default();
+        let because = format!(
+            "an earlier answer may have set it to {was} ({}), and this one does not ask for it",
+            s.because
+        );
+        (s.name.as_str(), because, s.source.as_str())
+    });
+    let own = [NCCL_LEVEL, SGLANG_SIZE].map(|name| {
+        let because =
+            "an earlier answer may have set it, and this one does not ask for it".to_string();
+        (name, because, "earlier settings of this tool")
+    });
+    let mut all: Vec<Setting> = Vec::new();
+    for (name, because, source) in stated.chain(own) {
+        let known = answer.environment.iter().chain(&answer.unset).chain(&all);
+        if known.into_iter().any(|s| s.name == name) {
+            continue;
+        }
+        all.push(Setting {
+            name: name.to_string(),
+            value: None,
+            because,
+            basis: source.to_string(),
+        });
+    }
+    all
+}
 
 /// Adds switches that are needed here. The same one is needed by several backends and is printed once.
 pub(super) fn add(
@@ -140,7 +189,7 @@ pub(super) fn size(
                 .any(|s| s.name == "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
             if workspace_possible && !switched_off {
                 answer.environment.push(setting(
-                    "SGLANG_PCIE_IPC_MAX_NUMEL",
+                    SGLANG_SIZE,
                     needed.to_string(),
                     "decode size, not prefill size: larger tensors go to NCCL, and a larger workspace costs time at small batch. Read only with SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1",
                 ));

@@ -219,7 +219,35 @@ pub(crate) fn sizing(
             )
         }),
         all_reduces: shape.all_reduces,
+        crossing: None,
     })
+}
+
+impl Sizing {
+    /// Turns the arithmetic of reductions into that of a split that reduces nothing: the rows of a step go once from each GPU
+    /// of `world` to the next, as values of `dtype`.
+    pub(super) fn cross(&mut self, world: u32, dtype: Dtype) {
+        let bytes = self.needed_elements.saturating_mul(dtype.bytes());
+        let seams = world.saturating_sub(1);
+        self.payload_bytes = bytes;
+        self.dtype = dtype.name().to_string();
+        self.all_reduces = None;
+        self.workspace_bytes_per_rank = None;
+        self.workspace_bytes_all_ranks = None;
+        self.workspace_formula = None;
+        self.tune_rows = Vec::new();
+        self.admits = String::new();
+        self.engine_admits = None;
+        self.prefill = String::new();
+        self.crossing = Some(format!(
+            "no all-reduce; in a decode step {} bytes ({} rows x {} hidden x {} bytes) go once from each GPU to the next: {seams} {} for {world} GPUs",
+            grouped(bytes),
+            grouped(self.rows),
+            grouped(self.hidden),
+            dtype.bytes(),
+            if seams == 1 { "crossing" } else { "crossings" },
+        ));
+    }
 }
 
 /// Rows of a prefill chunk that people sized a workspace for, by mistake.

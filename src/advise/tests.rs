@@ -8,7 +8,7 @@ use crate::{
     },
     model::{
         case::{Outcome, Rung, Subject, WrongKind},
-        finding::{Recommendation, Setting},
+        finding::{Recommendation, Setting, Standing},
         pair::GpuIndex,
         reading::Reading,
     },
@@ -45,7 +45,7 @@ fn refusal<'a>(answer: &'a Recommendation, id: &str) -> &'a str {
 fn a_failed_pair_switches_every_peer_path_off_together() {
     for engine in ["vllm", "sglang"] {
         let mut host = Host::root_complex(8);
-        host.all_intact();
+        host.climb_all();
         host.set_wrong(pair(2, 5), "sm-store", WrongKind::Dropped);
         let answer = ask(&host, &request(engine, 8));
         assert_eq!(answer.backend, "nccl");
@@ -70,46 +70,206 @@ fn a_failed_pair_switches_every_peer_path_off_together() {
 #[test]
 fn a_group_beside_the_broken_pair_keeps_its_peers_and_is_warned() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     host.set_wrong(pair(6, 7), "ce-push", WrongKind::Zeroed);
     let answer = ask(&host, &request("vllm", 4));
     assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_none());
     assert!(answer.caveats.iter().any(|c| c.contains("6->7")));
     let mut two = request("vllm", 2);
     two.group = Some(vec![GpuIndex(0), GpuIndex(1)]);
-    assert_eq!(ask(&host, &two).backend, "custom-all-reduce");
+    assert_eq!(ask(&host, &two).backend, "flashinfer-pcie-ipc");
 }
 
 #[test]
 fn a_proven_root_complex_gets_nccl_with_peers_across_the_cpu() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     for engine in ["vllm", "sglang"] {
-        let answer = ask(&host, &request(engine, 8));
+        // Beside data parallelism there is NCCL alone.
+        let mut asked = request(engine, 8);
+        asked.data_parallel = 2;
+        let answer = ask(&host, &asked);
         assert_eq!(answer.backend, "nccl");
         let level = find(&answer.environment, "NCCL_P2P_LEVEL").unwrap();
         assert_eq!(level.value.as_deref(), Some("SYS"));
-        assert!(level.basis.contains("rung 3"));
+        assert!(level.basis.contains("intact up to rung"), "{}", level.basis);
         assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_none());
         assert!(refusal(&answer, "custom-all-reduce").contains("NVLink on every pair"));
-        assert!(refusal(&answer, "flashinfer-pcie-ipc").starts_with("candidate, unproven"));
-        assert!(answer.caveats.iter().any(|c| c.contains("is a candidate")));
+        let published = |w: &crate::model::finding::Worth| w.says.contains("peers across the CPU");
+        assert!(answer.worth.iter().any(published));
     }
+}
+
+/// Right pairs up to rung 3 are no proof for those who stand on higher rungs: the first proven way is the host's, and the
+/// others stay in the list with what is missing and the command that would tell.
+#[test]
+fn what_is_proven_is_chosen_before_what_is_not() {
+    let mut host = Host::root_complex(8);
+    host.all_intact();
+    let gap = "rungs 4 to 6 were not tested";
+    for (engine, tp, kernel, gpus) in [
+        ("vllm", 2, "custom-all-reduce", "0,1"),
+        ("sglang", 2, "custom-all-reduce-legacy", "0,1"),
+        ("vllm", 8, "flashinfer-pcie-ipc", "0,1,2,3,4,5,6,7"),
+        ("sglang", 8, "flashinfer-pcie-ipc", "0,1,2,3,4,5,6,7"),
+    ] {
+        let answer = ask(&host, &request(engine, tp));
+        assert_eq!(answer.backend, "nccl", "{engine} {tp}");
+        assert_eq!(answer.backend_name, "NCCL through shared host memory");
+        assert_eq!(answer.proven, Some(Rung::Staged));
+        let off = find(&answer.environment, "NCCL_P2P_DISABLE").unwrap();
+        assert_eq!(off.value.as_deref(), Some("1"));
+        assert!(off.basis.contains(gap), "{}", off.basis);
+        assert!(find(&answer.flags, "--disable-custom-all-reduce").is_some());
+        assert!(find(&answer.environment, "NCCL_P2P_LEVEL").is_none());
+        let place = answer.order.iter().find(|p| p.backend == kernel).unwrap();
+        assert_eq!(place.standing, Standing::Possible, "{place:?}");
+        let command = format!("'peerproof qualify --gpus {gpus}' would tell");
+        assert!(place.because.contains("unproven: "), "{}", place.because);
+        assert!(place.because.contains(gap), "{}", place.because);
+        assert!(place.because.contains(&command), "{}", place.because);
+        let says = |c: &String| c.starts_with("peers are unproven (NCCL P2P: ");
+        assert!(answer.caveats.iter().any(says), "{:?}", answer.caveats);
+    }
+    // With neither peers nor the host path there is nothing to stand on, and that is said.
+    let mut open = Host::root_complex(2);
+    for p in [pair(0, 1), pair(1, 0)] {
+        open.set(p, "ce-push", Outcome::Intact);
+    }
+    let answer = ask(&open, &request("vllm", 2));
+    assert_eq!((answer.backend.as_str(), answer.proven), ("nccl", None));
+    assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_some());
+    let says = |c: &String| c.contains("the host path is not proven either");
+    assert!(answer.caveats.iter().any(says), "{:?}", answer.caveats);
+}
+
+/// NCCL proven by CUDA IPC, symmetric memory not, for nothing was mapped by file descriptor: the one runs, the other is off.
+#[test]
+fn a_default_backend_that_is_not_proven_is_off_beside_one_that_is() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    host.records
+        .retain(|r| !r.case.mechanism.starts_with("vmm-"));
+    let mut asked = request("vllm", 8);
+    asked.batch = 16;
+    asked.engine_version = Some("0.28.1".parse().unwrap());
+    let answer = ask(&host, &asked);
+    assert_eq!(answer.backend, "custom-all-reduce");
+    assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_none());
+    assert!(find(&answer.flags, "--disable-custom-all-reduce").is_none());
+    let off = find(&answer.environment, "VLLM_ALLREDUCE_USE_SYMM_MEM").unwrap();
+    assert_eq!(off.value.as_deref(), Some("0"));
+    let missing = "symmetric memory: rung 4 (shared) was not tested";
+    assert!(off.basis.contains(missing), "{}", off.basis);
+}
+
+/// Whatever one answer sets, the next one sets, unsets or takes back: about any engine, on the host as it was and as it is.
+#[test]
+fn no_variable_of_an_earlier_answer_is_left_standing() {
+    let profiles = Profiles::embedded().unwrap();
+    let mut mended = Host::root_complex(4);
+    mended.climb_all();
+    let mut broken = Host::root_complex(4);
+    broken.climb_all();
+    broken.direct_wrong(WrongKind::Zeroed, |_| true);
+    let mut linked = Host::nvswitch(4);
+    linked.climb_all();
+    let mut dead = Host::nvswitch(4);
+    dead.climb_all();
+    dead.direct_wrong(WrongKind::Zeroed, |_| true);
+    let answers: Vec<Recommendation> = [&mended, &broken, &linked, &dead]
+        .iter()
+        .flat_map(|host| {
+            let engines = profiles.engines.iter();
+            engines.map(|engine| ask(host, &request(&engine.id, 4)))
+        })
+        .collect();
+    let mut vetoes = 0;
+    for earlier in &answers {
+        for set in &earlier.environment {
+            vetoes += usize::from(set.name == "NCCL_P2P_DISABLE");
+            for now in &answers {
+                let lists = [&now.environment, &now.unset, &now.left_over];
+                let told = lists.iter().filter(|l| find(l, &set.name).is_some());
+                assert_eq!(
+                    told.count(),
+                    1,
+                    "{} of {} before {} ({})",
+                    set.name,
+                    earlier.engine,
+                    now.engine,
+                    now.backend_name
+                );
+            }
+        }
+    }
+    assert!(vetoes > 4);
+    let answer = ask(&mended, &request("vllm", 4));
+    for name in [
+        "NCCL_P2P_DISABLE",
+        "VLLM_ALLREDUCE_USE_SYMM_MEM",
+        "NCCL_NVLS_ENABLE",
+        "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE",
+        "SGLANG_PCIE_IPC_MAX_NUMEL",
+    ] {
+        assert!(find(&answer.left_over, name).is_some(), "{name}");
+    }
+    // What a person chose and this tool never sets is theirs.
+    for name in [
+        "GGML_CUDA_P2P",
+        "VLLM_HOST_STAGED_AR",
+        "GGML_CUDA_ALLREDUCE",
+    ] {
+        assert!(find(&answer.left_over, name).is_none(), "{name}");
+    }
+    // One GPU has no peers, and no use for vetoes.
+    let alone = ask(&mended, &request("vllm", 1));
+    assert!(find(&alone.left_over, "NCCL_P2P_DISABLE").is_some());
+}
+
+/// A layer split and a program of one's own reduce nothing.
+#[test]
+fn what_reduces_nothing_gets_no_sizes_of_reductions() {
+    let mut host = Host::root_complex(4);
+    host.climb_all();
+    for engine in ["llama.cpp", "ik-llama.cpp"] {
+        let mut asked = request(engine, 4);
+        asked.batch = 2;
+        asked.crossovers = Vec::new();
+        let answer = ask(&host, &asked);
+        assert_eq!(answer.backend, "layer-split");
+        let sizing = answer.sizing.unwrap();
+        assert_eq!(sizing.all_reduces, None);
+        assert_eq!(sizing.workspace_bytes_per_rank, None);
+        // Two rows of 6144 values of four bytes.
+        assert_eq!(
+            (sizing.payload_bytes, sizing.dtype.as_str()),
+            (49_152, "fp32")
+        );
+        let crossing = sizing.crossing.unwrap();
+        assert!(crossing.contains("49,152 bytes"), "{crossing}");
+        assert!(crossing.contains("3 crossings for 4 GPUs"), "{crossing}");
+        assert!(answer.worth.iter().all(|w| !w.says.contains("reduction")));
+    }
+    let python = ask(&host, &request("python", 4));
+    assert_eq!(python.sizing, None);
+    assert!(python.caveats.iter().any(|c| c.starts_with("no sizes: ")));
+    let nccl = ask(&host, &request("nccl", 4)).sizing.unwrap();
+    assert_eq!((nccl.all_reduces, nccl.crossing), (Some(157), None));
 }
 
 #[test]
 fn proven_rungs_turn_the_candidate_into_the_choice() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
-    for p in crate::model::pair::OrderedPair::all(8) {
-        for rung in [Rung::Shared, Rung::Resident, Rung::Reduced] {
-            host.put(Subject::Pair(p), rung.name(), rung, Outcome::Intact);
-        }
-    }
+    host.climb_all();
     // Right pairs are no proof of eight ranks at once.
-    let answer = ask(&host, &request("vllm", 8));
-    assert_ne!(answer.backend, "flashinfer-pcie-ipc");
-    host.together(0..8, "one-shot-push", Outcome::Intact);
+    let mut apart = Host::root_complex(8);
+    apart.climb_all();
+    apart.records.retain(|r| r.case.subject.group().is_none());
+    let answer = ask(&apart, &request("vllm", 8));
+    assert_eq!(answer.backend, "nccl");
+    assert!(refusal(&answer, "flashinfer-pcie-ipc").starts_with("candidate, unproven"));
+    assert!(answer.caveats.iter().any(|c| c.contains("is a candidate")));
     let answer = ask(&host, &request("vllm", 8));
     assert_eq!(answer.backend, "flashinfer-pcie-ipc");
     assert!(find(&answer.flags, "--compilation-config").is_some());
@@ -124,7 +284,7 @@ fn proven_rungs_turn_the_candidate_into_the_choice() {
 #[test]
 fn nvswitch_keeps_the_engines_own_kernels() {
     let mut host = Host::nvswitch(8);
-    host.all_intact();
+    host.climb_all();
     for engine in ["vllm", "sglang"] {
         let answer = ask(&host, &request(engine, 8));
         assert_ne!(answer.backend, "nccl", "{engine}");
@@ -171,14 +331,17 @@ fn two_gpus_without_peers_go_through_the_host() {
 #[test]
 fn two_proven_pcie_gpus_get_the_custom_kernel_unless_the_driver_is_patched() {
     let mut host = Host::root_complex(2);
-    host.all_intact();
-    assert_eq!(ask(&host, &request("vllm", 2)).backend, "custom-all-reduce");
+    host.climb_all();
+    // FlashInfer's kernels come before it where the version has them.
+    let mut older = request("vllm", 2);
+    older.engine_version = Some("0.28.1".parse().unwrap());
+    assert_eq!(ask(&host, &older).backend, "custom-all-reduce");
     assert_eq!(
         ask(&host, &request("sglang", 2)).backend,
         "custom-all-reduce-legacy"
     );
     host.name_all("NVIDIA GeForce RTX 3090");
-    let answer = ask(&host, &request("vllm", 2));
+    let answer = ask(&host, &older);
     assert_eq!(answer.backend, "nccl");
     assert!(find(&answer.flags, "--disable-custom-all-reduce").is_some());
     assert!(find(&answer.environment, "NCCL_P2P_DISABLE").is_none());
@@ -187,7 +350,7 @@ fn two_proven_pcie_gpus_get_the_custom_kernel_unless_the_driver_is_patched() {
 #[test]
 fn the_flag_that_makes_sizes_meet_is_printed() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     let mut sglang = request("sglang", 8);
     (sglang.draft_tokens, sglang.spec) = (Some(5), Some("DSPARK".into()));
     sglang.hidden = Some(4096);
@@ -197,7 +360,7 @@ fn the_flag_that_makes_sizes_meet_is_printed() {
     let requests = find(&answer.flags, "--cuda-graph-max-bs-decode").unwrap();
     assert_eq!(requests.value.as_deref(), Some("32"));
     let mut vllm = request("vllm", 8);
-    vllm.draft_tokens = Some(5);
+    (vllm.draft_tokens, vllm.data_parallel) = (Some(5), 2);
     let answer = ask(&host, &vllm);
     assert_eq!(
         find(&answer.flags, "--max-num-seqs")
@@ -223,7 +386,7 @@ fn the_flag_that_makes_sizes_meet_is_printed() {
 #[test]
 fn other_group_sizes_are_not_rounded() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     let answer = ask(&host, &request("vllm", 6));
     assert!(refusal(&answer, "flashinfer-pcie-ipc").starts_with("not covered"));
     assert!(
@@ -240,7 +403,7 @@ fn other_group_sizes_are_not_rounded() {
 #[test]
 fn traps_of_the_environment_and_rank_order_are_said() {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     host.snapshot.environment = vec![
         ("GGML_CUDA_P2P".into(), "0".into()),
         (
@@ -270,7 +433,7 @@ fn every_setting_has_a_reason_and_a_basis() {
     let mut broken = Host::root_complex(8);
     broken.direct_wrong(WrongKind::Zeroed, |_| true);
     let mut sound = Host::nvswitch(8);
-    sound.all_intact();
+    sound.climb_all();
     for host in [broken, sound] {
         for engine in ["vllm", "sglang"] {
             let answer = ask(&host, &request(engine, 8));
@@ -289,7 +452,7 @@ fn every_setting_has_a_reason_and_a_basis() {
 #[test]
 fn questions_without_an_answer_say_what_would_do() {
     let mut host = Host::root_complex(2);
-    host.all_intact();
+    host.climb_all();
     let profiles = Profiles::embedded().unwrap();
     let error = |request: Request| {
         host.judge(|e| recommend(Some(e), &[], &request, &profiles).unwrap_err())
@@ -339,13 +502,13 @@ fn profiles_name_consumers_that_exist() {
 #[test]
 fn a_broken_host_path_or_gpu_gets_no_settings_and_is_blamed_for_itself() {
     let mut staged = Host::root_complex(2);
-    staged.all_intact();
+    staged.climb_all();
     staged.set_wrong(pair(0, 1), "staged", WrongKind::Zeroed);
     let mut bounce = Host::root_complex(2);
     bounce.direct_wrong(WrongKind::Zeroed, |_| true);
     bounce.set_wrong(pair(1, 0), "bounce", WrongKind::Flipped);
     let mut memory = Host::root_complex(2);
-    memory.all_intact();
+    memory.climb_all();
     memory.put(
         Subject::Gpu(GpuIndex(1)),
         "memory",

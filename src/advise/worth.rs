@@ -3,25 +3,29 @@
 
 use super::{conditions::Weighing, request::ReductionTime, sizing::grouped};
 use crate::{
+    diagnose::reductions::{NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS},
     model::{
         finding::{Recommendation, Standing, Worth, WorthBasis},
         pair::GpuIndex,
         reduction::Launch,
     },
-    profile::EngineProfile,
+    profile::{Backend, EngineProfile, Moves},
 };
 use std::collections::BTreeSet;
-
-/// Baseline of all comparisons.
-const NCCL: &str = "nccl";
 
 pub(super) fn of(
     engine: &EngineProfile,
     weighing: &Weighing,
     answer: &Recommendation,
 ) -> Vec<Worth> {
-    let mut all = fastest(weighing);
-    all.extend(measured(weighing, answer));
+    let reduces = engine
+        .backend(&answer.backend)
+        .is_none_or(|b| b.moves == Moves::Reductions);
+    let mut all = Vec::new();
+    if reduces {
+        all.extend(fastest(weighing));
+        all.extend(measured(weighing, answer));
+    }
     for place in &answer.order {
         if !matches!(place.standing, Standing::Chosen | Standing::Possible) {
             continue;
@@ -37,7 +41,7 @@ pub(super) fn of(
             });
         }
     }
-    if !all.iter().any(|w| w.basis == WorthBasis::Measured) {
+    if reduces && !all.iter().any(|w| w.basis == WorthBasis::Measured) {
         all.push(Worth {
             basis: WorthBasis::Unknown,
             says: "no reduction was measured on this host: the order is the engine's own, not one of speed".to_string(),
@@ -45,6 +49,86 @@ pub(super) fn of(
         });
     }
     all
+}
+
+/// What it costs to do without `backends`, and without NCCL's peer path where `nccl` has what was published of it: measured here
+/// where the report has it, published by others otherwise.
+pub(super) fn cost(weighing: &Weighing, backends: &[&Backend], nccl: Option<&Backend>) -> String {
+    let mut says: Vec<String> = Vec::new();
+    if nccl.is_some() {
+        says.extend(peers_of_nccl(weighing));
+    }
+    let base = times(weighing, NCCL);
+    for backend in backends {
+        let own = times(weighing, &backend.id);
+        says.extend(crossover(&base, &own, &backend.id));
+    }
+    if !says.is_empty() {
+        return format!("measured here: {}", says.join("; "));
+    }
+    for seen in backends
+        .iter()
+        .copied()
+        .chain(nccl)
+        .flat_map(|b| &b.worth)
+        .filter(|w| weighing.all(&w.when))
+    {
+        says.push(format!("{} ({})", seen.says, seen.source));
+    }
+    if says.is_empty() {
+        return "what it costs was not measured here, and nothing published fits this host: 'peerproof reduce --arrangement both --report r.json' measures it".to_string();
+    }
+    format!("published of other hosts: {}", says.join("; "))
+}
+
+/// NCCL with peers against NCCL without, at the sizes at which both were measured.
+fn peers_of_nccl(weighing: &Weighing) -> Option<String> {
+    let off = times(weighing, NCCL_P2P_OFF);
+    let on = [NCCL_P2P_SYS, NCCL].map(|arm| times(weighing, arm));
+    let on = on.into_iter().find(|arm| !arm.is_empty())?;
+    let ratios: Vec<(u64, f64)> = on
+        .iter()
+        .filter_map(|with| {
+            let without = off.iter().find(|t| t.bytes == with.bytes)?;
+            (with.microseconds > 0.0)
+                .then(|| (with.bytes, without.microseconds / with.microseconds))
+        })
+        .collect();
+    let (first, last) = (ratios.first()?.0, ratios.last()?.0);
+    let (least, most) = ratios
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(l, m), (_, r)| {
+            (l.min(*r), m.max(*r))
+        });
+    let (least, most) = (format!("{least:.1}"), format!("{most:.1}"));
+    let times = match least == most {
+        true => least,
+        false => format!("{least} to {most}"),
+    };
+    let span = match first == last {
+        true => format!("at {} bytes", grouped(first)),
+        false => format!(
+            "{} sizes from {} to {} bytes",
+            ratios.len(),
+            grouped(first),
+            grouped(last)
+        ),
+    };
+    Some(format!(
+        "NCCL with peers is {times} times as fast as without ({span})"
+    ))
+}
+
+/// What was measured of `backend` over these GPUs, by size.
+fn times<'a>(weighing: &Weighing<'a>, backend: &str) -> Vec<&'a ReductionTime> {
+    let ranks = weighing.group.world();
+    let own = weighing.request.measured.iter();
+    let mut own: Vec<&ReductionTime> = own
+        .filter(|t| t.backend == backend && t.ranks == ranks)
+        .filter(|t| t.gpus.is_empty() || same_gpus(t.gpus.iter().copied(), &weighing.group.gpus))
+        .collect();
+    own.sort_by_key(|t| t.bytes);
+    own
 }
 
 /// Whether two lists name the same GPUs, in any order.
@@ -83,20 +167,7 @@ fn fastest(weighing: &Weighing) -> Vec<Worth> {
 
 /// The choice against NCCL: at this step's size, where they cross, and what that is per token.
 fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
-    let ranks = weighing.group.world();
-    let times = &weighing.request.measured;
-    let of = |backend: &str| -> Vec<&ReductionTime> {
-        let mut own: Vec<&ReductionTime> = times
-            .iter()
-            .filter(|t| t.backend == backend && t.ranks == ranks)
-            .filter(|t| {
-                t.gpus.is_empty() || same_gpus(t.gpus.iter().copied(), &weighing.group.gpus)
-            })
-            .collect();
-        own.sort_by_key(|t| t.bytes);
-        own
-    };
-    let (base, own) = (of(NCCL), of(&answer.backend));
+    let (base, own) = (times(weighing, NCCL), times(weighing, &answer.backend));
     if answer.backend == NCCL || base.is_empty() || own.is_empty() {
         return Vec::new();
     }

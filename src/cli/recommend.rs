@@ -331,7 +331,7 @@ fn settings(
     }
     if answer.proven.is_none() {
         return Err(Stop::inconclusive(
-            "nothing is proven of this group, so there are no settings to run: 'peerproof qualify' first, then --from REPORT",
+            "nothing is proven of this group, so there are no settings to run, and what an earlier eval set still stands: 'peerproof qualify' first, then --from REPORT",
         ));
     }
     if authenticity != Authenticity::Hardware {
@@ -384,6 +384,10 @@ fn check(
         model: options.model.as_deref(),
         config,
         hidden: options.hidden,
+        reductions: match &host {
+            Host::Report(report) => &report.reductions,
+            Host::Live(_) | Host::Absent => &[],
+        },
     };
     let mut checks = Vec::new();
     for one in &launches {
@@ -499,6 +503,10 @@ pub(super) fn for_report(
         .filter(|engine| engine.in_reports)
         .filter_map(|engine| {
             advise::recommend(Some(evidence), consumers, &request(&engine.id), &profiles).ok()
+        })
+        .map(|answer| Recommendation {
+            left_over: Vec::new(),
+            ..answer
         })
         .collect()
 }

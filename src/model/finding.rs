@@ -164,6 +164,10 @@ pub struct Recommendation {
     pub environment: Vec<Setting>,
     /// Variables to leave unset (some are tested for presence).
     pub unset: Vec<Setting>,
+    /// Variables that an earlier answer of this tool may have left in the environment of whoever asks, and that must no longer
+    /// hold. Empty in a report, whose settings nobody evaluates one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_over: Vec<Setting>,
     /// Workspace arithmetic, if a model was named.
     pub sizing: Option<Sizing>,
     /// Backends considered and refused, with the reason.
@@ -288,7 +292,7 @@ pub struct Sizing {
     pub engine_elements: Option<u64>,
     /// How that came about.
     pub engine_reason: String,
-    /// Payload in bytes of one reduction.
+    /// Payload in bytes of one reduction; without reductions, of one crossing.
     pub payload_bytes: u64,
     /// Workspace in bytes per rank, if the backend has one.
     pub workspace_bytes_per_rank: Option<u64>,
@@ -311,7 +315,10 @@ pub struct Sizing {
     /// Why prefill is left out.
     #[serde(default)]
     pub prefill: String,
-    /// All-reduces of one such tensor in a forward pass; `None` = not known for this model and parallelism.
+    /// All-reduces of one such tensor in a forward pass; `None` = not known for this model and parallelism, or none at all.
     #[serde(default)]
     pub all_reduces: Option<u32>,
+    /// What crosses the links where the choice reduces nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossing: Option<String>,
 }

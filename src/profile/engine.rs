@@ -1,7 +1,7 @@
 //! What a serving engine does by itself: its all-reduce backends with their preconditions, its counting of drafts, its
 //! own allocation.
 
-use super::{Condition, Launch, Trap};
+use super::{Condition, Dtype, Launch, Trap};
 use serde::Deserialize;
 
 /// One engine: `profiles/engines/ID.toml`.
@@ -204,6 +204,9 @@ pub struct Backend {
     pub suggest: bool,
     /// Moves data from GPU to GPU directly.
     pub peer: bool,
+    /// What of a model crosses the links with it.
+    #[serde(default)]
+    pub moves: Moves,
     /// Consumer (`diagnose::consumers`) that vetoes or proves it.
     pub consumer: Option<String>,
     /// All must hold.
@@ -228,6 +231,28 @@ pub struct Backend {
     pub worth: Vec<Worth>,
     /// Where this was read.
     pub source: String,
+}
+
+impl Backend {
+    /// Off unless asked for, and advised once the rungs that it demands are proven: nothing else says that it is better than
+    /// what the engine does by itself.
+    pub fn is_advised(&self) -> bool {
+        let demands = |c: &Condition| matches!(c, Condition::Proven(_));
+        !self.by_default && self.suggest && self.when.iter().any(demands)
+    }
+}
+
+/// What of a model crosses the links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moves {
+    /// The all-reduces of a forward pass.
+    #[default]
+    Reductions,
+    /// No all-reduce: the activations of a step, of this type, once from each GPU to the next.
+    Activations(Dtype),
+    /// Whatever the program copies; nothing of it follows from a model.
+    Copies,
 }
 
 fn yes() -> bool {

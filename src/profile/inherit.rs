@@ -103,6 +103,7 @@ fn launch_over(below: Launch, own: Launch) -> Launch {
         images: own.images,
         variables: own.variables,
         tp: either(own.tp, below.tp),
+        tp_every_visible: either(own.tp_every_visible, below.tp_every_visible),
         data_parallel: either(own.data_parallel, below.data_parallel),
         expert_parallel: either(own.expert_parallel, below.expert_parallel),
         model: either(own.model, below.model),

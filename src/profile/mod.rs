@@ -21,8 +21,8 @@ pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
 pub use config::{ConfigError, read_config};
 pub use consumer::{ConsumerPath, ConsumerProfile, Need, Unused, embedded_consumers};
 pub use engine::{
-    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, P2pCacheFile, Practice, Speculation,
-    SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
+    AllocationRule, Backend, Cap, DraftMeaning, EngineProfile, Moves, P2pCacheFile, Practice,
+    Speculation, SpeculationMethod, Switch, SwitchKind, WorkspaceFormula, Worth,
 };
 pub use host::{
     Asked, Between, Directions, ExpectedRate, HostClass, LinkKind, Mover, NvlinkRate, expected,

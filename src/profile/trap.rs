@@ -19,6 +19,9 @@ pub struct Launch {
     /// Flags of the tensor-parallel size.
     #[serde(default)]
     pub tp: Vec<String>,
+    /// Values of that size that stand for every visible GPU.
+    #[serde(default)]
+    pub tp_every_visible: Vec<String>,
     /// Flags of attention data parallelism.
     #[serde(default)]
     pub data_parallel: Vec<String>,

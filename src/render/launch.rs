@@ -63,6 +63,12 @@ pub fn write(
             names(&advice.unset)
         ));
     }
+    if !matches!(format, Format::Shell | Format::Json) && !advice.left_over.is_empty() {
+        notes.push(format!(
+            "this format cannot take back what earlier settings of this tool may have left where it is started from; these must not be set: {}",
+            names(&advice.left_over)
+        ));
+    }
     if !advice.omit.is_empty() && format != Format::Json {
         notes.push(format!(
             "leave these flags out of the launch command: {}",
@@ -128,7 +134,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn shell(advice: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
-    for (name, _) in variables(&advice.unset) {
+    for (name, _) in variables(&advice.unset).chain(variables(&advice.left_over)) {
         writeln!(out, "unset {name}")?;
     }
     for (name, value) in variables(&advice.environment) {
@@ -181,13 +187,15 @@ fn object(
     };
     let list =
         |settings: &[Setting]| -> Vec<String> { settings.iter().map(|s| s.name.clone()).collect() };
+    let mut unset = list(&advice.unset);
+    unset.extend(list(&advice.left_over));
     let value = json!({
         "engine": advice.engine,
         "backend": advice.backend,
         "authenticity": authenticity,
         "proven": advice.proven,
         "environment": map(&advice.environment),
-        "unset": list(&advice.unset),
+        "unset": unset,
         "arguments": arguments(advice),
         "omit": list(&advice.omit),
         "configuration": map(&advice.configuration),
@@ -371,6 +379,7 @@ mod tests {
                 setting("B C;reboot", Some("1")),
             ],
             unset: vec![setting("X", None)],
+            left_over: vec![setting("VETO", None), setting("V;reboot", None)],
             omit: vec![setting("--bad", None)],
             ..Recommendation::default()
         }
@@ -395,7 +404,7 @@ mod tests {
     fn shell_text_unsets_and_exports_and_names_no_bad_variable() {
         let (text, notes) = told(Format::Shell);
         assert!(text.starts_with("# peerproof recommend: vllm, NCCLrm -rf /; NOT OF A REAL HOST"));
-        assert!(text.contains("\nunset X\n"));
+        assert!(text.contains("\nunset X\nunset VETO\nexport A="));
         assert!(text.contains("\nexport A='it'\\''s; $(reboot) `x` \"y\"'\n"));
         assert!(!text.contains("B C"));
         assert_eq!(
@@ -414,10 +423,12 @@ mod tests {
                     .iter()
                     .any(|n| n.contains("cannot unset") && n.contains('X'))
             );
+            let left = notes.iter().any(|n| n.contains("must not be set: VETO"));
+            assert!(left && !text.contains("VETO"), "{notes:?}");
         }
         let (text, _) = told(Format::Json);
         let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["unset"], json!(["X"]));
+        assert_eq!(value["unset"], json!(["X", "VETO", "V;reboot"]));
         assert_eq!(
             value["arguments"],
             json!(["--tp", "8", "--flag", "--json", "{\"a\":[1,2]}"])

@@ -217,6 +217,11 @@ fn paste(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
             page.line(&[(Tone::Plain, &format!("export {}", variable(setting)))])?;
         }
     }
+    if !advice.left_over.is_empty() && advice.proven.is_some() {
+        let names: Vec<&str> = advice.left_over.iter().map(|s| s.name.as_str()).collect();
+        page.heading("Left by earlier settings of this tool, if there were any")?;
+        page.text(0, Tone::Faint, &format!("unset {}", names.join(" ")))?;
+    }
     if !advice.flags.is_empty() {
         page.heading("At the end of the launch command")?;
         for (position, setting) in advice.flags.iter().enumerate() {
@@ -279,6 +284,14 @@ fn reasons(advice: &Recommendation, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> io::Result<()> {
+    if let Some(crossing) = &sizing.crossing {
+        let model = cut(&sizing.model, 48);
+        let dtype = cut(&sizing.dtype, 8);
+        page.heading(&format!("Sizes for {model} on {} GPUs, {dtype}", sizing.tp))?;
+        let rows = format!("{}: {}", sizing.rows_per_request, sizing.rows_reason);
+        page.labelled(Tone::Faint, "  rows per request  ", Tone::Plain, &rows)?;
+        return page.labelled(Tone::Faint, "  between the GPUs  ", Tone::Plain, crossing);
+    }
     page.heading(&format!(
         "Sizes for {}, tensor parallel {}, {}",
         cut(&sizing.model, 48),

@@ -120,6 +120,33 @@ fn two_islands_of_four_proven_in_full() {
     );
     assert_eq!(code, Some(2), "{page}");
     assert!(page.contains("pcie-ipc-beside-other-groups"), "{page}");
+
+    // The same host read by launches that cannot start on it, and by one that keeps its own proofs unused.
+    for launch in [
+        "vllm serve x --tensor-parallel-size abc",
+        "vllm serve x -tp",
+        "vllm serve x -tp 16",
+        "CUDA_VISIBLE_DEVICES=0,9 vllm serve x -tp 2",
+    ] {
+        let (code, page) = checked(&from, launch);
+        assert_eq!(code, Some(2), "{launch}: {page}");
+        assert!(
+            page.contains("1 wrong") && !page.contains("every pair"),
+            "{launch}: {page}"
+        );
+    }
+    let (code, page) = checked(
+        &from,
+        "NCCL_P2P_DISABLE=1 vllm serve Qwen/Qwen3-32B -tp 4 --disable-custom-all-reduce",
+    );
+    assert_eq!(code, Some(1), "{page}");
+    for words in [
+        "needless-switches",
+        "unset NCCL_P2P_DISABLE",
+        "974 to 642 us",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
 }
 
 /// The sister host: claims OK, every direct copy zero. Every engine gets every peer path switched off, and a launch that

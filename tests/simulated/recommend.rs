@@ -214,6 +214,116 @@ fn settings_can_be_evaluated_by_a_shell() {
     assert_eq!(value["proven"], "staged");
 }
 
+/// A host is broken, and mended; the shell stays the same. What the first answer exported must not outlive it, whichever engine
+/// the second is about; formats that cannot unset leave it out and say so.
+#[test]
+fn an_answer_takes_back_what_an_earlier_one_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (broken, mended) = (named("broken.json"), named("mended.json"));
+    let bad = Host::new("rtxpro6000-x8-zeroed").qualify(&[
+        "--gpus",
+        "0,1",
+        "--mechanism",
+        "bounce,staged,host-exchange,ce-push,sm-load,sm-store",
+    ]);
+    save(&bad, Path::new(&broken));
+    let good = Host::new("rtxpro6000-x8-root-complex").qualify(&["--quick", "--gpus", "0,1"]);
+    save(&good, Path::new(&mended));
+    for shell in ["sh", "bash"] {
+        for (first, then) in [("vllm", "vllm"), ("sglang", "vllm"), ("vllm", "sglang")] {
+            let script = format!(
+                "set -eu\nask() {{ '{}' recommend --hidden 4096 --tp 2 --batch 32 --format shell \"$@\"; }}\nkey() {{ env | grep -E '^(NCCL_|VLLM_|SGLANG_|GGML_)' | sort; }}\neval \"$(ask --engine {first} --from '{broken}')\"\nkey\necho MENDED\neval \"$(ask --engine {then} --from '{mended}')\"\nkey || true\necho BROKEN\neval \"$(ask --engine {first} --from '{broken}')\"\nkey\n",
+                peerproof().display(),
+            );
+            let mut command = Command::new(shell);
+            command.args(["-c", &script]);
+            let run = run(command);
+            assert_eq!(run.code, Some(0), "{shell}: {}", run.stderr);
+            let (before, rest) = run.stdout.split_once("MENDED\n").unwrap();
+            let (mended, again) = rest.split_once("BROKEN\n").unwrap();
+            for veto in ["NCCL_P2P_DISABLE=1", "VLLM_ALLREDUCE_USE_SYMM_MEM=0"] {
+                assert!(before.contains(veto), "{first}: {before}");
+                assert!(!mended.contains(veto), "{first} {then}: {mended}");
+            }
+            assert!(!mended.contains("=0"), "{first} {then}: {mended}");
+            assert_eq!(before, again, "{first} {then}");
+        }
+    }
+    for format in ["env", "compose", "kubernetes"] {
+        let run = recommend(&asked(&["--from", &mended, "--format", format]));
+        assert_eq!(run.code, Some(0), "{format}: {}", run.stderr);
+        assert!(!run.stdout.contains("NCCL_P2P_DISABLE"), "{}", run.stdout);
+        let said = run.stderr.lines().find(|l| l.contains("must not be set"));
+        let said = said.unwrap_or_else(|| panic!("{format}: {}", run.stderr));
+        assert!(said.contains("NCCL_P2P_DISABLE"), "{said}");
+    }
+    let run = recommend(&asked(&["--from", &mended, "--format", "json"]));
+    let value: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let unset = value["unset"].as_array().unwrap();
+    assert!(unset.iter().any(|name| name == "NCCL_P2P_DISABLE"));
+    assert!(value["environment"]["NCCL_P2P_DISABLE"].is_null());
+    // A report's own settings are not evaluated one after the other.
+    assert!(good.recommendations.iter().all(|r| r.left_over.is_empty()));
+}
+
+/// Proven up to rung 3 only: the first proven way is through the host, and the page says what would prove more.
+#[test]
+fn what_is_not_proven_is_not_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = Host::new("rtxpro6000-x8-root-complex").qualify(&[
+        "--quick",
+        "--gpus",
+        "0,1",
+        "--mechanism",
+        "bounce,staged,host-exchange,ce-push,ce-pull,pool-ce-push,pool-ce-pull,sm-load,sm-store,sm-store4,atomics,atomics-contended,pool-sm-load,pool-sm-store",
+    ]);
+    let path = folder.path().join("low.json");
+    save(&report, &path);
+    let from = path.to_str().unwrap();
+    let run = recommend(&asked(&["--from", from]));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let page: String = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "vllm: NCCL through shared host memory",
+        "peers are unproven (NCCL P2P:",
+        "o custom-all-reduce: unproven: custom all-reduce (vLLM, SGLang):",
+        "'peerproof qualify --gpus 0,1' would tell",
+        "--disable-custom-all-reduce",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let answer = ask(&asked(&["--from", from]));
+    assert_eq!(answer.backend, "nccl");
+}
+
+/// A layer split has no all-reduces, and the page shows none.
+#[test]
+fn a_layer_split_shows_what_crosses_the_links() {
+    let run = recommend(&[
+        "--engine",
+        "llama.cpp",
+        "--model",
+        "qwen3-32b",
+        "--tp",
+        "2",
+        "--batch",
+        "4",
+        "--no-host",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    for words in ["between the GPUs", "no all-reduce;", "81,920 bytes"] {
+        assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
+    }
+    for words in [
+        "reductions of that size",
+        "in one reduction",
+        "tensor parallel",
+    ] {
+        assert!(!run.stdout.contains(words), "{words}: {}", run.stdout);
+    }
+}
+
 #[test]
 fn where_nothing_is_proven_there_is_nothing_to_run() {
     for format in ["shell", "env", "json", "compose", "kubernetes"] {

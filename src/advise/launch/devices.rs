@@ -17,6 +17,41 @@ pub enum Given {
     Named(Vec<String>),
 }
 
+/// A size in ranks, as a launch gives it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum Size {
+    /// Not given.
+    #[default]
+    Absent,
+    /// So many.
+    Ranks(u32),
+    /// A word for every GPU that it sees.
+    EveryVisible,
+    /// Known to a running shell only, which is said where it was read.
+    Open,
+    /// No engine takes it: what was given.
+    Wrong(String),
+}
+
+/// The size that the flags `names` give; `every`: words that stand for every visible GPU.
+pub(super) fn size(invocation: &Invocation, names: &[String], every: &[String]) -> Size {
+    let Some(flag) = invocation.flag(names) else {
+        return Size::Absent;
+    };
+    let Some(value) = flag.value.as_deref() else {
+        return Size::Wrong(format!("{} is given without a value", flag.name));
+    };
+    match value.parse::<u32>() {
+        _ if value.contains(['$', '`']) => Size::Open,
+        _ if every.iter().any(|word| word == value) => Size::EveryVisible,
+        Ok(ranks) if ranks > 0 => Size::Ranks(ranks),
+        Ok(_) | Err(_) => Size::Wrong(format!(
+            "{} '{value}' is no number of ranks (from 1)",
+            flag.name
+        )),
+    }
+}
+
 /// The GPUs of a launch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Used {
@@ -26,10 +61,40 @@ pub(super) struct Used {
     pub(super) told: String,
     /// Those that it may see, in its own order; `None` where the text does not say, or says it by what is not known.
     pub(super) visible: Option<Vec<GpuIndex>>,
+    /// The text limits what it may see, whether or not by what is known.
+    pub(super) limited: bool,
     /// What is wrong with it.
     pub(super) problems: Vec<LaunchProblem>,
     /// What could not be read.
     pub(super) unread: Vec<String>,
+}
+
+impl Used {
+    /// Nothing that was read keeps it from starting.
+    pub(super) fn starts(&self) -> bool {
+        self.problems
+            .iter()
+            .all(|problem| problem.severity < Severity::Critical)
+    }
+}
+
+/// A GPU that a list names and that is not there.
+struct Missing {
+    /// "CUDA_VISIBLE_DEVICES names GPU '9', and the host of the report has 8".
+    told: String,
+    /// CUDA ends the list there; other readers of lists refuse it.
+    ends: bool,
+}
+
+fn does_not_start(id: &str, wrong: String, change: &str) -> LaunchProblem {
+    LaunchProblem {
+        id: id.to_string(),
+        severity: Severity::Critical,
+        wrong,
+        change: change.to_string(),
+        settings: Vec::new(),
+        source: "the launch itself".to_string(),
+    }
 }
 
 /// The GPUs that `invocation` uses.
@@ -40,10 +105,20 @@ pub(super) fn used(
     evidence: Option<&Evidence>,
 ) -> Used {
     let mut used = Used::default();
-    let list = visible(launch, invocation, evidence, &mut used);
+    let mut missing = None;
+    let list = visible(launch, invocation, evidence, &mut used, &mut missing);
     let seen = list.as_ref().map(|l| l.count);
+    used.limited = list.is_some();
     used.visible = list.and_then(|l| l.members);
     count(launch, invocation, facts, seen, evidence, &mut used);
+    if let Some(missing) = missing {
+        let problem = not_there(&missing, seen.unwrap_or(0), &used);
+        used.problems.push(problem);
+        return used;
+    }
+    if !used.starts() {
+        return used;
+    }
     for name in &launch.hosts {
         let given = invocation.flag(std::slice::from_ref(name));
         if given.is_some_and(|f| f.value.as_deref() != Some("1")) {
@@ -62,16 +137,48 @@ pub(super) fn used(
     if let (Some(needed), Some((there, whose))) = (used.count, place)
         && needed > there
     {
-        used.problems.push(LaunchProblem {
-            id: "more-gpus-than-visible".to_string(),
-            severity: Severity::Critical,
-            wrong: format!("{} needs {needed} GPUs, and {whose} {there}: it does not start", used.told),
-            change: "make the sizes smaller, or let it see more GPUs (CUDA_VISIBLE_DEVICES, the container's devices)".to_string(),
-            settings: Vec::new(),
-            source: "the launch itself".to_string(),
-        });
+        used.problems.push(does_not_start(
+            "more-gpus-than-visible",
+            format!("{} needs {needed} GPUs, and {whose} {there}: it does not start", used.told),
+            "make the sizes smaller, or let it see more GPUs (CUDA_VISIBLE_DEVICES, the container's devices)",
+        ));
     }
     used
+}
+
+/// What follows from a list with a GPU that is not there, of which `seen` are left.
+fn not_there(missing: &Missing, seen: u32, used: &Used) -> LaunchProblem {
+    const CHANGE: &str = "name GPUs that are there; if they are, the report is of another host: give its own with --from";
+    let told = &missing.told;
+    let needed = used.count.unwrap_or(1).max(1);
+    let left = match seen {
+        0 => "no GPU".to_string(),
+        1 => "1 GPU".to_string(),
+        n => format!("{n} GPUs"),
+    };
+    if !missing.ends {
+        let wrong = format!("{told}: it does not start");
+        return does_not_start("gpu-not-there", wrong, CHANGE);
+    }
+    if used.count == Some(0) {
+        let wrong = format!("{told}: CUDA ends the list there, and no GPU is left");
+        return does_not_start("gpu-not-there", wrong, CHANGE);
+    }
+    if seen < needed {
+        let wrong = format!(
+            "{told}: CUDA ends the list there, so {left} is left, and {} needs {needed}: it does not start",
+            used.told
+        );
+        return does_not_start("gpu-not-there", wrong, CHANGE);
+    }
+    LaunchProblem {
+        severity: Severity::Warning,
+        ..does_not_start(
+            "gpu-not-there",
+            format!("{told}: CUDA ends the list there, so the launch sees {left}"),
+            CHANGE,
+        )
+    }
 }
 
 fn count(
@@ -96,27 +203,65 @@ fn count(
         used.count = seen.or(evidence.map(|e| e.snapshot.gpus.len() as u32));
         return;
     }
-    let mut total = facts.tp_read.then_some(facts.tp);
-    used.told = format!("tensor parallel {}", facts.tp);
-    for times in &launch.times {
-        let Some(value) = invocation.value(&times.flags) else {
-            continue;
-        };
-        if invocation.flag(&times.unless).is_some() {
-            continue;
+    let mut wrong: Vec<String> = Vec::new();
+    let (mut total, told) = match &facts.tp_given {
+        Size::Absent => (Some(1), "tensor parallel 1".to_string()),
+        Size::Ranks(ranks) => (Some(*ranks), format!("tensor parallel {ranks}")),
+        Size::EveryVisible => (
+            seen.or(evidence.map(|e| e.snapshot.gpus.len() as u32)),
+            "every GPU that it sees".to_string(),
+        ),
+        Size::Open => (None, "a size that only a running shell knows".to_string()),
+        Size::Wrong(what) => {
+            wrong.push(what.clone());
+            (None, "a size that is none".to_string())
         }
-        match value.parse::<u32>() {
-            Ok(size) if size > 1 => {
+    };
+    used.told = told;
+    let sizes = launch.times.iter().map(|times| {
+        let divides = invocation.flag(&times.unless).is_some();
+        (
+            size(invocation, &times.flags, &[]),
+            Some(times).filter(|_| !divides),
+        )
+    });
+    // Data parallelism multiplies nothing where it divides the group, and must be a number all the same.
+    let beside = size(invocation, &launch.data_parallel, &[]);
+    for (size, times) in sizes.chain([(beside, None)]) {
+        match (size, times) {
+            (Size::Ranks(size), Some(times)) if size > 1 => {
                 used.told.push_str(&format!(" x {size} {}", times.what));
                 total = total.and_then(|t| t.checked_mul(size));
             }
-            Ok(_) => {}
-            Err(_) => {
-                used.unread
-                    .push(format!("{} '{value}' is no number", times.what));
+            (Size::Open, Some(times)) => {
+                used.told.push_str(&format!(" x unknown {}", times.what));
                 total = None;
             }
+            (Size::Wrong(what), _) => {
+                if !wrong.contains(&what) {
+                    wrong.push(what);
+                }
+                total = None;
+            }
+            _ => {}
         }
+    }
+    // A flag that spreads experts may stand alone; one that is called a size may not.
+    if let Some(flag) = invocation.flag(&launch.expert_parallel)
+        && flag.name.ends_with("size")
+        && let Size::Wrong(what) = size(invocation, &launch.expert_parallel, &[])
+    {
+        wrong.push(what);
+    }
+    if !wrong.is_empty() {
+        used.problems.push(does_not_start(
+            "size-not-a-number",
+            format!(
+                "{}. The engine refuses it and does not start, and which GPUs are meant is not known",
+                wrong.join("; ")
+            ),
+            "give the number of ranks",
+        ));
     }
     if invocation.processes > 1 {
         used.told
@@ -125,6 +270,9 @@ fn count(
     }
     used.count = total;
 }
+
+/// CUDA's own list.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A list of GPUs that limits what is seen.
 struct List {
@@ -139,6 +287,7 @@ fn visible(
     invocation: &Invocation,
     evidence: Option<&Evidence>,
     used: &mut Used,
+    missing: &mut Option<Missing>,
 ) -> Option<List> {
     let mut list: Option<List> = match &invocation.devices {
         None => None,
@@ -160,6 +309,7 @@ fn visible(
             None,
             evidence,
             used,
+            missing,
         )),
     };
     let words = |text: &str| -> Vec<String> {
@@ -168,15 +318,16 @@ fn visible(
             .filter(|w| !w.is_empty())
             .collect()
     };
-    if let Some(text) = invocation.variables.get("CUDA_VISIBLE_DEVICES") {
+    if let Some(text) = invocation.variables.get(VISIBLE) {
         // CUDA stops at the first word that names no GPU.
         let names: Vec<String> = words(text).into_iter().take_while(|w| w != "-1").collect();
         list = Some(resolved(
-            "CUDA_VISIBLE_DEVICES",
+            VISIBLE,
             &names,
             list.as_ref(),
             evidence,
             used,
+            missing,
         ));
     }
     if let Some(text) = invocation.value(&launch.devices) {
@@ -185,7 +336,14 @@ fn visible(
             .map(|w| w.trim_start_matches("CUDA").to_string())
             .collect();
         let flag = launch.devices.first().cloned().unwrap_or_default();
-        list = Some(resolved(&flag, &names, list.as_ref(), evidence, used));
+        list = Some(resolved(
+            &flag,
+            &names,
+            list.as_ref(),
+            evidence,
+            used,
+            missing,
+        ));
     }
     list
 }
@@ -196,7 +354,39 @@ fn resolved(
     below: Option<&List>,
     evidence: Option<&Evidence>,
     used: &mut Used,
+    missing: &mut Option<Missing>,
 ) -> List {
+    let ends = what == VISIBLE;
+    let (there, whose) = match (below, evidence) {
+        (Some(list), _) => (Some(list.count), "what it may see has"),
+        (None, Some(e)) => (
+            Some(e.snapshot.gpus.len() as u32),
+            "the host of the report has",
+        ),
+        (None, None) => (None, ""),
+    };
+    // Every UUID of the host is known, and this is none of them.
+    let no_uuid = |name: &str| {
+        evidence.is_some_and(|e| {
+            name.starts_with("GPU-")
+                && e.gpus()
+                    .all(|(_, g)| g.uuid.known().is_some_and(|u| !u.starts_with(name)))
+        })
+    };
+    let absent = |name: &String| match name.parse::<u32>() {
+        Ok(index) => there.is_some_and(|count| index >= count),
+        Err(_) => no_uuid(name),
+    };
+    let first = names.iter().position(absent);
+    if let (Some(name), Some(count)) = (first.and_then(|at| names.get(at)), there)
+        && missing.is_none()
+    {
+        *missing = Some(Missing {
+            told: format!("{what} names GPU '{name}', and {whose} {count}, without that one"),
+            ends,
+        });
+    }
+    let names = first.and_then(|at| names.get(..at)).unwrap_or(names);
     let member = |name: &String| -> Option<GpuIndex> {
         if let Ok(index) = name.parse::<u32>() {
             return match below {

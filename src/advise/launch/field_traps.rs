@@ -34,25 +34,25 @@ use Shown::{Elsewhere, Launch, On};
 
 fn four() -> Host {
     let mut host = Host::root_complex(4);
-    host.all_intact();
+    host.climb_all();
     host
 }
 
 fn two() -> Host {
     let mut host = Host::root_complex(2);
-    host.all_intact();
+    host.climb_all();
     host
 }
 
 fn eight() -> Host {
     let mut host = Host::root_complex(8);
-    host.all_intact();
+    host.climb_all();
     host
 }
 
 fn switched(count: u32) -> Host {
     let mut host = Host::nvswitch(count);
-    host.all_intact();
+    host.climb_all();
     host
 }
 
@@ -601,6 +601,79 @@ fn table() -> Vec<(u32, Shown)> {
                 two,
             ),
         ),
+        // Half of the list is wrong where peers are not proven, and needless where they are.
+        (
+            21,
+            On(
+                "nccl-off-custom-on",
+                s("NCCL_P2P_DISABLE=1 vllm serve x -tp 2"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            21,
+            On(
+                "nccl-off-custom-on",
+                s("NCCL_P2P_DISABLE=1 trtllm-serve x --tp_size 2 --allreduce_strategy AUTO"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            21,
+            On(
+                "nccl-off-symm-mem-on",
+                s("NCCL_P2P_DISABLE=1 sglang serve x --tp 2 --enable-symm-mem"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            21,
+            On(
+                "nccl-off-symm-mem-asked",
+                s("NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=1 vllm serve x -tp 2"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            21,
+            On(
+                "nccl-off-windows-on",
+                s("NCCL_P2P_DISABLE=1 VLLM_USE_NCCL_SYMM_MEM=1 vllm serve x -tp 2"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            21,
+            On(
+                "nccl-off-pcie-ipc-on",
+                s("NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x -tp 2"),
+                mirrored,
+                two,
+            ),
+        ),
+        (
+            31,
+            On(
+                "level-keeps-proven-peers-off",
+                s("NCCL_P2P_LEVEL=LOC vllm serve x -tp 2"),
+                two,
+                mirrored,
+            ),
+        ),
+        (
+            31,
+            On(
+                "level-shorter-than-the-paths",
+                s("NCCL_P2P_LEVEL=PXB vllm serve x -tp 4"),
+                four,
+                || switched(4),
+            ),
+        ),
         (
             40,
             Launch(
@@ -664,7 +737,7 @@ fn two_ranks_are_judged_by_their_own_pair() {
         all.any(|n| n.contains("whether peers may be used") && n.contains("0->1"))
     };
     assert!(said(&open), "{open:?}");
-    host.all_intact();
+    host.climb_all();
     assert!(!said(&ask("vllm serve x -tp 2", Some(&host))));
 }
 
@@ -692,6 +765,8 @@ fn slow_kernels_are_not_recommended() {
     let recommend = |host: &Host, engine: &str| {
         let request = crate::advise::Request {
             engine: engine.into(),
+            // Before FlashInfer's kernels, which come first where they are proven.
+            engine_version: (engine == "vllm").then(|| "0.28.1".parse().unwrap()),
             model: Some("qwen3-32b".into()),
             tp: 2,
             batch: 32,

@@ -25,9 +25,6 @@ pub(super) fn forbidden(
     answer: &mut LaunchCheck,
 ) {
     let group = whole.unwrap_or(weighing.group);
-    if group.world() < 2 {
-        return;
-    }
     if let Some(why) = &group.unfit {
         answer.problems.push(LaunchProblem {
             id: "group-must-not-serve".to_string(),
@@ -37,6 +34,9 @@ pub(super) fn forbidden(
             settings: Vec::new(),
             source: "records of the report".to_string(),
         });
+        return;
+    }
+    if group.world() < 2 {
         return;
     }
     if let Some(e) = weighing.evidence {
@@ -146,7 +146,7 @@ fn slow_kernels(
 }
 
 /// Whether the launch lacks a switch that is needed.
-fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
+pub(super) fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
     let names = [switch.name.clone()];
     match switch.kind {
         SwitchKind::Unset => invocation.variables.contains_key(&switch.name),

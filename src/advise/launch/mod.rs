@@ -7,6 +7,9 @@ mod document;
 #[cfg(test)]
 mod field_traps;
 mod forbidden;
+mod needless;
+#[cfg(test)]
+mod on_a_host;
 mod read;
 mod script;
 mod shell;

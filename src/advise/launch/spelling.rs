@@ -11,6 +11,9 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
+/// Id of the finding on a flag that is spelt like another.
+pub(super) const FLAG_NOT_KNOWN: &str = "flag-not-known";
+
 /// Names that belong to every engine: CUDA's own, and NCCL's.
 const BESIDE: [&str; 2] = ["cuda", "nccl"];
 
@@ -200,7 +203,7 @@ fn flags(
             Some(near) => {
                 answer
                     .problems
-                    .push(unknown("flag-not-known", head, near, engine, read_in))
+                    .push(unknown(FLAG_NOT_KNOWN, head, near, engine, read_in))
             }
             None => none_known.push(head),
         }

@@ -21,7 +21,7 @@ fn one(text: &str) -> Invocation {
     all.remove(0)
 }
 
-fn judged(text: &str, question: &Question) -> LaunchCheck {
+pub(super) fn judged(text: &str, question: &Question) -> LaunchCheck {
     check(&one(text), question, &Profiles::embedded().unwrap()).unwrap()
 }
 
@@ -613,7 +613,7 @@ fn what_depends_on_the_host_is_told_and_not_guessed() {
             .any(|n| n.contains("flashinfer-without-table") && n.contains("--from"))
     );
     let mut host = Host::root_complex(4);
-    host.all_intact();
+    host.climb_all();
     let ask = |host: &Host, text: &str| {
         host.judge(|e| {
             let group = host.group();

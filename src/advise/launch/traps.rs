@@ -2,24 +2,27 @@
 //! forbids.
 
 use super::{
-    devices::{self, Used},
+    devices::{self, Size, Used},
     forbidden::forbidden,
+    needless::needless,
     read::Invocation,
     sizes, spelling,
 };
 use crate::{
     advise::{
         conditions::{Met, Weighing},
-        group::Group,
+        group::{Group, Peers},
+        measured::put_measured,
         request::{AdviseError, Request, shape},
         sizing::{rows_per_request, sizing},
         told,
     },
-    diagnose::{Evidence, consumers},
+    diagnose::{Evidence, consumers_of},
     model::{
         finding::{Severity, Sizing},
         launch::{LaunchCheck, LaunchProblem},
         pair::GpuIndex,
+        reduction::Reduction,
     },
     profile::{Clause, EngineProfile, ModelProfile, Profiles, Trap, Version},
 };
@@ -41,14 +44,16 @@ pub struct Question<'a> {
     pub config: Option<ModelProfile>,
     /// Its hidden size.
     pub hidden: Option<u64>,
+    /// Reductions measured on the host.
+    pub reductions: &'a [Reduction],
 }
 
 /// The numbers of a launch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Facts {
     pub(super) tp: u32,
-    /// The tensor-parallel size is known: given as a number, or not given and 1.
-    pub(super) tp_read: bool,
+    /// The tensor-parallel size as it was given.
+    pub(super) tp_given: Size,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
     pub(super) batch: Option<u64>,
@@ -91,17 +96,38 @@ pub fn check(
         outside: Vec::new(),
     };
     let mut facts = Facts::default();
+    spelling::names(engine, profiles, invocation, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
     let launch = engine.launch.clone().unwrap_or_default();
     let used = devices::used(&launch, invocation, &facts, question.evidence);
     answer.not_judged.extend(used.unread.iter().cloned());
     answer.problems.extend(used.problems.iter().cloned());
-    let request = Request {
-        group: members(&used, facts.tp, question),
+    if facts.tp_given == Size::EveryVisible {
+        facts.tp = used.count.unwrap_or(1);
+    }
+    // What does not start uses no GPU, and nothing of the host is judged for it.
+    let evidence = question.evidence.filter(|_| used.starts());
+    let mut request = Request {
+        tp: facts.tp,
+        group: members(&used, facts.tp, evidence),
         ..request
     };
-    let whole = whole_launch(&used, &request, question, &mut answer);
-    let group = group(&request, question.evidence, &mut answer)?;
+    put_measured(&mut request, question.reductions);
+    let judge = |group: &Group| match evidence {
+        Some(e) => consumers_of(e, &group.gpus, &profiles.consumers),
+        None => Vec::new(),
+    };
+    let whole = whole_launch(&used, &request, question, evidence, &mut answer).map(|group| {
+        let users = judge(&group);
+        group.used_by(engine, &users)
+    });
+    // Of GPUs of which it is not known which they are, nothing is known.
+    let group = group(&request, evidence.filter(|_| whole.is_some()), &mut answer)?;
+    let users = match whole {
+        Some(_) => judge(&group),
+        None => Vec::new(),
+    };
+    let group = group.used_by(engine, &users);
     for name in &launch.files {
         if let Some(file) = invocation.value(std::slice::from_ref(name)) {
             answer.not_judged.push(format!(
@@ -135,18 +161,23 @@ pub fn check(
         .as_ref()
         .filter(|_| request.batch > 0)
         .and_then(|shape| sizing(engine, &request, shape, group.is_blackwell_datacenter()).ok());
-    let users = question
-        .evidence
-        .map(|e| consumers(e, &group.gpus))
-        .unwrap_or_default();
     let weighing = Weighing {
-        evidence: question.evidence,
+        evidence: evidence.filter(|_| whole.is_some()),
         consumers: &users,
         group: &group,
         sizing: sized.as_ref(),
         request: &request,
     };
     forbidden(engine, invocation, &weighing, whole.as_ref(), &mut answer);
+    needless(
+        engine,
+        profiles,
+        invocation,
+        &facts,
+        &weighing,
+        whole.as_ref(),
+        &mut answer,
+    );
     let mut host_traps = Vec::new();
     let mut host_asked = Vec::new();
     for trap in &engine.traps {
@@ -186,13 +217,25 @@ pub fn check(
             host_traps.push(trap.id.as_str());
         }
     }
-    if !host_asked.is_empty() {
+    if !host_asked.is_empty() && used.starts() {
         answer.not_judged.push(format!(
-            "{} not judged without more of the host: --from REPORT tells it",
-            host_asked.join(", ")
+            "{} not judged without more of the host: {}",
+            host_asked.join(", "),
+            match question.evidence {
+                None => "--from REPORT tells it",
+                Some(_) =>
+                    "the report does not hold it, or which of its GPUs are meant is not known",
+            }
         ));
     }
-    scope(engine, &used, question, &host_traps, &mut answer);
+    scope(
+        engine,
+        &used,
+        question,
+        whole.as_ref(),
+        &host_traps,
+        &mut answer,
+    );
     answer.problems.extend(sizes::problems(
         engine,
         invocation,
@@ -201,7 +244,6 @@ pub fn check(
         sized.as_ref(),
     ));
     not_exported(engine, profiles, invocation, &mut answer);
-    spelling::names(engine, profiles, invocation, &mut answer);
     answer.not_judged.sort();
     answer.not_judged.dedup();
     // One sentence once: a trap of the profile may say what the evidence forbids.
@@ -220,8 +262,33 @@ fn request(
     answer: &mut LaunchCheck,
 ) -> Request {
     let launch = engine.launch.clone().unwrap_or_default();
+    let meant = meant(&launch.tp, invocation, answer);
+    let mut size = |what: &str, names: &[String], every: &[String]| -> Size {
+        if let Some(value) = invocation.value(names) {
+            answer.read.push((what.to_string(), value.to_string()));
+        }
+        devices::size(invocation, names, every)
+    };
+    facts.tp_given = match size("tensor parallel", &launch.tp, &launch.tp_every_visible) {
+        Size::Absent => meant,
+        given => given,
+    };
+    facts.tp = match facts.tp_given {
+        Size::Ranks(ranks) => ranks,
+        _ => 1,
+    };
+    facts.data_parallel = match size("data parallel", &launch.data_parallel, &[]) {
+        Size::Ranks(ranks) => ranks,
+        _ => 1,
+    };
     let mut number = |what: &str, names: &[String]| -> Option<u64> {
-        let value = invocation.value(names)?;
+        let flag = invocation.flag(names)?;
+        let Some(value) = flag.value.as_deref() else {
+            answer
+                .not_judged
+                .push(format!("{what}: {} is given without a value", flag.name));
+            return None;
+        };
         answer.read.push((what.to_string(), value.to_string()));
         let parsed = value.parse().ok();
         if parsed.is_none() {
@@ -231,11 +298,6 @@ fn request(
         }
         parsed
     };
-    let small = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
-    let tp = small(number("tensor parallel", &launch.tp));
-    facts.tp_read = tp.is_some_and(|tp| tp > 0) || invocation.value(&launch.tp).is_none();
-    facts.tp = tp.unwrap_or(1).max(1);
-    facts.data_parallel = small(number("data parallel", &launch.data_parallel)).unwrap_or(1);
     facts.batch = number("requests of a step", &launch.batch);
     facts.running = number("running requests", &launch.running);
     let drafts = number("drafts", &launch.drafts);
@@ -291,11 +353,31 @@ fn request(
     }
 }
 
-/// The first `count` GPUs that the launch sees, where there is a host to find them on.
-fn members(used: &Used, count: u32, question: &Question) -> Option<Vec<GpuIndex>> {
-    question.evidence?;
-    let seen = used.visible.as_ref()?;
-    seen.get(..count as usize).map(<[GpuIndex]>::to_vec)
+/// The size that a flag was meant to give which is misspelt, or cut short: the engine may start with another number than the
+/// default, and its GPUs are not known.
+fn meant(names: &[String], invocation: &Invocation, answer: &LaunchCheck) -> Size {
+    let misspelt = answer.problems.iter().find(|p| {
+        p.id == spelling::FLAG_NOT_KNOWN && p.settings.iter().any(|near| names.contains(near))
+    });
+    if let Some(problem) = misspelt {
+        return Size::Wrong(problem.wrong.clone());
+    }
+    let short = invocation.flags.iter().any(|flag| {
+        let begins = |name: &String| name.starts_with(&flag.name);
+        flag.name.starts_with("--") && !names.contains(&flag.name) && names.iter().any(begins)
+    });
+    if short { Size::Open } else { Size::Absent }
+}
+
+/// The first `count` GPUs that the launch sees, where there is a host to find them on. A launch that nothing limits takes the
+/// first ones of the host, tested or not.
+fn members(used: &Used, count: u32, evidence: Option<&Evidence>) -> Option<Vec<GpuIndex>> {
+    evidence?;
+    match &used.visible {
+        Some(seen) => seen.get(..count as usize).map(<[GpuIndex]>::to_vec),
+        None if used.limited => None,
+        None => Some((0..count).map(GpuIndex).collect()),
+    }
 }
 
 /// All GPUs of the launch as one group: what any of its groups touches counts as used.
@@ -303,10 +385,22 @@ fn whole_launch(
     used: &Used,
     request: &Request,
     question: &Question,
+    evidence: Option<&Evidence>,
     answer: &mut LaunchCheck,
 ) -> Option<Group> {
     question.evidence?;
-    let Some(count) = used.count.filter(|n| *n > 0) else {
+    if !used.starts() {
+        answer.not_judged.push(
+            "the host: the launch does not start as it is, so no pair of GPUs was judged for it"
+                .to_string(),
+        );
+        return None;
+    }
+    let group = used
+        .count
+        .filter(|n| *n > 0)
+        .and_then(|count| Some((count, members(used, count, evidence)?)));
+    let Some((count, group)) = group else {
         answer.not_judged.push(
             "which GPUs of the host it uses is not known, so their pairs were not judged"
                 .to_string(),
@@ -315,10 +409,10 @@ fn whole_launch(
     };
     let all = Request {
         tp: count,
-        group: members(used, count, question),
+        group: Some(group),
         ..request.clone()
     };
-    match Group::of(&all, question.evidence) {
+    match Group::of(&all, evidence) {
         Ok(group) => Some(group),
         Err(error) => {
             answer.not_judged.push(format!("the host: {error}"));
@@ -345,6 +439,7 @@ fn scope(
     engine: &EngineProfile,
     used: &Used,
     question: &Question,
+    whole: Option<&Group>,
     host_traps: &[&str],
     answer: &mut LaunchCheck,
 ) {
@@ -366,12 +461,21 @@ fn scope(
         (Some(count), None) => format!("{}: {}", used.told, counted(count)),
         (None, _) => used.told.clone(),
     };
-    match question.evidence {
-        Some(_) => answer.judged.push(format!(
+    match (question.evidence, whole) {
+        // Why not stands among what was not judged.
+        (Some(_), None) => {}
+        (Some(_), Some(group)) if group.world() < 2 => answer.judged.push(format!(
+            "the GPU that the launch uses, against the report; {gpus}, so there are no pairs"
+        )),
+        (Some(_), Some(group))
+            if matches!(group.peers, Peers::Unproven(_)) && group.unfit.is_none() => {}
+        (Some(_), Some(_)) => answer.judged.push(format!(
             "every pair of GPUs that the launch uses, against the report; {gpus}"
         )),
-        None => {
-            answer.judged.push(format!("sizes; {gpus}"));
+        (None, _) => {
+            if used.starts() && used.count.is_some() {
+                answer.judged.push(format!("sizes; {gpus}"));
+            }
             let traps = if host_traps.is_empty() {
                 String::new()
             } else {
@@ -405,7 +509,7 @@ fn group(
     }
 }
 
-fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
+pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
     let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
     match clause {
         Clause::Flag(names) => invocation.flag(names).is_some(),

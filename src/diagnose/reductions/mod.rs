@@ -53,7 +53,7 @@ fn amount(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod sample {
+pub(crate) mod sample {
     use crate::model::{
         case::Outcome,
         measurement::{Measurement, Unit},
