@@ -22,6 +22,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+#[path = "diagnose/apart.rs"]
+mod apart;
+#[path = "diagnose/certainty.rs"]
+mod certainty;
+
 fn fixture(name: &str) -> (String, Vec<u8>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/diagnose")
@@ -103,6 +108,7 @@ fn files_that_disagree_about_the_gpus_are_asked_about_and_not_mixed() {
         found.verdict.headline
     );
     assert!(found.suspects.is_empty() && found.conclusions.is_empty());
+    assert_eq!(pasted.ticket.left_out, ["b.txt"]);
     let same = inline(&[("a.txt", TWO), ("b.txt", TWO)]);
     assert!(same.ticket.hosts.is_empty(), "{:?}", same.ticket.hosts);
 }
