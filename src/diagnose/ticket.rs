@@ -62,7 +62,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         return Diagnosis {
             verdict: Verdict {
                 grading: Grading::Inconclusive,
-                headline: format!("the files cannot be of one host at one time: {first}{more}"),
+                headline: format!("the files cannot be of one host at one time: {}{more}", short(first)),
                 cause: "texts of several hosts, of one before and after a change, or of a host and a container on it, make no one picture: nothing was concluded from them".to_string(),
                 next,
                 worst_pair: None,
@@ -115,6 +115,15 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         cleared,
         unknown,
         measured,
+    }
+}
+
+/// A sentence on a headline.
+fn short(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}..", text.get(..at).unwrap_or(text)),
+        None => text.to_string(),
     }
 }
 

@@ -96,8 +96,7 @@ fn whole(
         page.labelled(Tone::Bad, &format!("{word}: "), Tone::Plain, meaning)?;
     }
     head(ticket, diagnosis, snapshot, page)?;
-    apart(ticket, page)?;
-    let mut hidden = 0;
+    let mut hidden = apart(ticket, limits, page)?;
     hidden += disagreements(snapshot, limits, page)?;
     hidden += reported(ticket, limits, page)?;
     hidden += conclusions(ticket, diagnosis, snapshot, limits, page)?;
@@ -200,8 +199,14 @@ fn head(
             &verdict.cause,
         )?;
     }
-    for told in &ticket.unmatched {
-        page.labelled(Tone::Doubt, &pad("note", width), Tone::Plain, told)?;
+    // One of them says that the map of GPUs is not whole.
+    for told in ticket.unmatched.iter().take(1) {
+        page.labelled(
+            Tone::Doubt,
+            &pad("note", width),
+            Tone::Plain,
+            &cut(told, 240),
+        )?;
     }
     if !ticket.assumed.is_empty() {
         let (names, their) = match ticket.assumed.len() {
@@ -214,7 +219,7 @@ fn head(
             Tone::Plain,
             &format!(
                 "{} {names} no GPU: that {their} GPUs are those of the other files is assumed, by their number",
-                ticket.assumed.join(", ")
+                cut(&ticket.assumed.join(", "), 120)
             ),
         )?;
     }
@@ -222,22 +227,30 @@ fn head(
 }
 
 /// Files of several hosts: told before all that follows from the rest.
-fn apart(ticket: &Ticket, page: &mut Page<'_>) -> io::Result<()> {
+fn apart(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<usize> {
     if ticket.hosts.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
+    let whole = limits.lists == usize::MAX;
+    let short = |text: &str, most: usize| match whole {
+        true => text.to_string(),
+        false => cut(text, most),
+    };
     page.heading("Not of one host at one time")?;
-    for line in &ticket.hosts {
-        page.labelled(Tone::Bad, "  ! ", Tone::Plain, line)?;
+    let rows = match whole {
+        true => usize::MAX,
+        false => limits.lists.clamp(1, 5),
+    };
+    for line in ticket.hosts.iter().take(rows) {
+        page.labelled(Tone::Bad, "  ! ", Tone::Plain, &short(line, 300))?;
     }
+    let names = short(&ticket.left_out.join(", "), 160);
     page.text(
         2,
         Tone::Plain,
-        &format!(
-            "Left out of all that follows: {}",
-            ticket.left_out.join(", ")
-        ),
-    )
+        &format!("Left out of all that follows: {names}"),
+    )?;
+    Ok(ticket.hosts.len().saturating_sub(rows))
 }
 
 fn disagreements(snapshot: &Snapshot, limits: Limits, page: &mut Page<'_>) -> io::Result<usize> {

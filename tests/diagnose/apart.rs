@@ -19,7 +19,7 @@ fn query(driver: &str, name: &str, buses: &[u32]) -> String {
     );
     for bus in buses {
         text.push_str(&format!(
-            "GPU 00000000:{bus:02X}:00.0\n    Product Name                          : {name}\n    GPU UUID                              : GPU-00000000-0000-0000-0000-{driver:>010}{bus:02x}\n"
+            "GPU 00000000:{bus:02X}:00.0\n    Product Name                          : {name}\n    GPU UUID                              : GPU-00000000-0000-0000-0000-{driver}{bus:02x}\n"
         ));
     }
     text
@@ -115,7 +115,7 @@ fn files_of_one_host_are_not_suspected() {
     let rank = "node-1:11:22 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 1 cudaDev 0 nvmlDev 1 busId 2000 commId 0x1 - Init START\n";
     // Chosen cards (-i 1), and the same cards in a container's order.
     let chosen = query("580.1", "NVIDIA H200", &[2]).replace(": 1\n", ": 2\n");
-    let list = "GPU 0: NVIDIA H200 (UUID: GPU-00000000-0000-0000-0000-0000000580.102)\nGPU 1: NVIDIA H200 (UUID: GPU-00000000-0000-0000-0000-0000000580.101)\n";
+    let list = "GPU 0: NVIDIA H200 (UUID: GPU-00000000-0000-0000-0000-580.102)\nGPU 1: NVIDIA H200 (UUID: GPU-00000000-0000-0000-0000-580.101)\n";
     for files in [
         [("a.txt", two.as_str()), ("b.txt", LINE), ("c.txt", cut)],
         [("a.txt", &two), ("b.txt", LINE), ("c.txt", &log)],

@@ -12,8 +12,10 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// Most matters and sides of one that are told.
+/// Most matters that are told.
 const MOST: usize = 8;
+/// Most sides of one that are told.
+const MOST_SIDES: usize = 4;
 
 /// How much of a host a text shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +100,7 @@ pub(super) fn apart(base: Option<(&str, &Snapshot)>, parts: &[(String, Part)]) -
                     continue;
                 };
                 for side in sides {
-                    if !list.contains(&side) && list.len() < MOST {
+                    if !list.contains(&side) && list.len() < MOST_SIDES {
                         list.push(side);
                     }
                 }
