@@ -30,6 +30,7 @@ typedef unsigned char u8;
 #define BLOCKS 256   // of a rank, at most
 #define RANKS 8      // at most
 #define PHASES 3
+#define TICK 24      // a thread that waits asks the stop word every 2^TICK nanoseconds, 17 ms
 // A block's flags of one phase, one for each rank, share a sector.
 #define FLAGS (PHASES * BLOCKS * RANKS * 4)
 
@@ -51,8 +52,9 @@ struct Rank {
     u8* stop;
     u64 room;   // bytes of a slot
     u64 limit;  // nanoseconds of a wait
+    // Of the wait under way: when it began, looks in vain, and when the stop word was last asked, in ticks since `begin`.
     u64 begin;
-    u32 spin;
+    u32 spin, asked;
 };
 
 __device__ __forceinline__ void store(void* p, const u64 (&v)[2]) {
@@ -193,7 +195,7 @@ __device__ __forceinline__ Rank enter(u32 rank, u32 ranks, u8* m0, u8* m1, u8* m
                                       u8* m7, State* state, u8* stop, u64 room, u64 limit) {
     u64 epoch[1];
     load(&state->epochs[blockIdx.x], epoch);
-    Rank me = {{m0, m1, m2, m3, m4, m5, m6, m7}, rank, ranks, (u32)epoch[0] + 1, state, stop, room, limit, 0, 0};
+    Rank me = {{m0, m1, m2, m3, m4, m5, m6, m7}, rank, ranks, (u32)epoch[0] + 1, state, stop, room, limit, 0, 0, 0};
     return me;
 }
 // Advances the epochs of this block and of all that no block of this grid reads.
@@ -204,13 +206,23 @@ __device__ __forceinline__ void leave(const Rank& me) {
         store(&me.state->epochs[b], epoch);
 }
 
-// One more look in vain. True when it is enough: by the clock, or because the stop word says so. Both are asked seldom.
+__device__ __forceinline__ void begin_wait(Rank& me) { me.begin = me.spin = me.asked = 0; }
+// One more look in vain. True when it is enough: by the clock, or because the stop word says so.
+//
+// The stop word lies in host memory, and all threads of all blocks may wait: their reads together take long, and must not make
+// the other ranks wait so long that these ask as well, or one delay keeps every later call slow. (Asked after 1,024 looks, about
+// 0.5 ms, 32,768 threads took 0.65 ms for it, and calls of 5 us took 660 from the first late one on: docs/hardware-log.md.)
 __device__ __forceinline__ bool hopeless(Rank& me, u32 from, u32 phase) {
     if (++me.spin & 63) return false;
     const u64 time = now();
     if (!me.begin) me.begin = time;
     const bool late = time - me.begin > me.limit;
-    if (!late && ((me.spin & 1023) || !see_flag(me.stop))) return false;
+    if (!late) {
+        const u32 tick = (u32)(time - me.begin >> TICK);
+        if (tick == me.asked) return false;
+        me.asked = tick;
+        if (!see_flag(me.stop)) return false;
+    }
     u64* report = me.state->given_up[blockIdx.x];
     u64 known[1];
     load(report, known);
@@ -233,7 +245,7 @@ __device__ __forceinline__ bool meet(Rank& me, u32 phase, bool part, u32 to, u32
     if (part) {
         send_flag(box(me, to) + flag(phase, me.rank), me.epoch);
         const u8* seen = box(me, me.rank) + flag(phase, from);
-        me.begin = me.spin = 0;
+        begin_wait(me);
         // Signed: who waited for us may be a call ahead, and the count wraps.
         while ((int)(see_flag(seen) - me.epoch) < 0)
             if (hopeless(me, from, phase)) {
@@ -312,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) peerproof_reduce_words(PAR
 #pragma unroll
         for (u32 r = 0; r < RANKS; r++) {
             if (r >= ranks) break;
-            me.begin = me.spin = 0;
+            begin_wait(me);
             // Equal, not later: a slot of this parity is written again only after this call.
             while (r != rank && !lost && ((low[r] ^ mark) >> 32 | (high[r] ^ mark) >> 32)) {
                 lost = hopeless(me, r, 0);

@@ -13,8 +13,12 @@ use peerproof::{
     probe::integrity,
     words::{self, Key, Role},
 };
-use simhost::ptx::{Launch, Memory, Module, run};
-use std::{cell::UnsafeCell, fmt::Write};
+use simhost::ptx::{Access, Launch, Memory, Module, Trap, run};
+use std::{
+    cell::UnsafeCell,
+    fmt::Write,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/words.txt");
 /// Device address of the memory under the kernels.
@@ -139,7 +143,7 @@ impl Memory for Device {
     }
 }
 
-fn launch(module: &Module, name: &str, device: &Device, grid: u32, values: &[u64]) {
+fn launch(module: &Module, name: &str, device: &impl Memory, grid: u32, values: &[u64]) {
     let entry = module.entry(name).unwrap();
     assert_eq!(entry.params.len(), values.len());
     let mut params = vec![0; entry.param_bytes];
@@ -504,5 +508,74 @@ fn verify_and_classify_count_as_the_host_does() {
             assert_eq!(counted.last, host_census.last_wrong, "{name}");
         }
         assert_eq!(counted.wrong == 0, name == "right");
+    }
+}
+
+/// A device whose clock goes on by what 64 looks at a flag take, and a host that counts how often it is asked.
+struct Lonely {
+    device: Device,
+    looks: AtomicU64,
+    asked: AtomicU64,
+}
+
+/// Where the stop word lies: no memory of the device.
+const HOST: u64 = BASE << 1;
+/// Nanoseconds of 64 looks: those of an H200 times ten, for the sake of the time that the test takes.
+const LOOKS: u64 = 450_000;
+
+impl Memory for Lonely {
+    fn span(&self, address: u64, bytes: usize, write: bool) -> Option<*mut u8> {
+        self.device.span(address, bytes, write)
+    }
+
+    fn read(&self, address: u64, out: &mut [u8], _: Access) -> Result<(), Trap> {
+        assert_eq!((address, out.len()), (HOST, 4));
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        out.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, address: u64, data: &[u8], _: Access) -> Result<(), Trap> {
+        assert_eq!((address, data.len()), (HOST, 4));
+        Ok(())
+    }
+
+    fn globaltimer(&self) -> u64 {
+        LOOKS * (1 + self.looks.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Thousands of threads may wait at once, and their reads of the host take long together: were they asked as soon as a call is
+/// a little late, that alone would make the other ranks late, and so on for ever.
+#[test]
+fn a_rank_that_waits_asks_the_host_seldom() {
+    const FLAGS: u64 = 3 * 256 * 8 * 4;
+    const ROOM: u64 = 256;
+    const STATE: u64 = 8 * 256 + 16 * 256;
+    let module = Module::parse(include_str!("../kernels/reduce.ptx")).unwrap();
+    for entry in ["peerproof_reduce_words", "peerproof_reduce_push"] {
+        for (limit_ms, most) in [(15, 0), (100, 5)] {
+            let mailbox = FLAGS + 4 * ROOM;
+            let lonely = Lonely {
+                device: Device::new((2 * mailbox + STATE + 64) as usize),
+                looks: AtomicU64::new(0),
+                asked: AtomicU64::new(0),
+            };
+            let state = 2 * mailbox;
+            // Flags and words of the call before this one: nobody else has come.
+            lonely.device.put(0, &vec![0xff; 2 * mailbox as usize]);
+            lonely.device.put(state as usize, &[0xff; 8 * 256]);
+            let mut values = vec![BASE + state + STATE, BASE + state + STATE + 32, 2, 2, 0, 2];
+            values.extend((0..8).map(|rank| BASE + mailbox * rank.min(1)));
+            values.extend([BASE + state, HOST, ROOM, limit_ms * 1_000_000]);
+            launch(&module, entry, &lonely, 1, &values);
+            let given_up = lonely.device.get(state as usize + 8 * 256, 8);
+            assert_eq!(given_up[7], 1, "{entry} waited for a rank that never came");
+            let asked = lonely.asked.load(Ordering::Relaxed);
+            assert!(
+                asked <= most,
+                "{entry} asked the host {asked} times in {limit_ms} ms"
+            );
+        }
     }
 }

@@ -92,8 +92,10 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         let sizes: BTreeSet<u64> = proven.iter().map(|(_, row, _)| row.bytes).collect();
         for (backend, kin) in KIN {
             for bytes in &sizes {
-                let own = proven.iter().filter(|(_, row, _)| {
-                    row.bytes == *bytes && kin.contains(&row.algorithm.as_str())
+                let own = proven.iter().filter(|(at, row, _)| {
+                    row.bytes == *bytes
+                        && kin.contains(&row.algorithm.as_str())
+                        && !sick.contains(at)
                 });
                 if let Some((_, row, median)) = own.min_by(|a, b| a.2.total_cmp(&b.2)) {
                     request.measured.push(ReductionTime {

@@ -68,12 +68,16 @@ pub struct Device {
     pub shares_descriptors: bool,
     /// Whether such memory can travel as a fabric handle.
     pub shares_fabric: bool,
+    /// Whether its atomics on host memory are native, as over NVLink-C2C.
+    pub host_atomics: bool,
 }
 
 /// CUdevice_attribute numbers (cuda.h).
 const MULTIPROCESSOR_COUNT: i32 = 16;
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+/// CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED
+const HOST_ATOMICS: i32 = 86;
 /// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 pub const MAPS_MEMORY: i32 = 102;
 /// CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
@@ -142,6 +146,7 @@ impl System {
             maps_memory: claims(MAPS_MEMORY),
             shares_descriptors: claims(SHARES_DESCRIPTORS),
             shares_fabric: claims(SHARES_FABRIC),
+            host_atomics: claims(HOST_ATOMICS),
             handle,
             pci,
             name: driver.device_name(handle)?,

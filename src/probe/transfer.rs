@@ -3,7 +3,7 @@
 use super::{
     examine::{self, Found, Keys, Target, Views},
     loaded::BURST,
-    mechanism::{self, Mechanism, Memory, Side, StartError, Transfer},
+    mechanism::{self, AtomicsOn, Mechanism, Memory, Side, StartError, Transfer},
     seat::{Seat, SeatError},
     wire::Answer,
 };
@@ -105,11 +105,17 @@ impl<'a> Lane<'a> {
         if mechanism.memory() == Memory::Pool {
             other.granted(executing.gpu)?;
         }
-        if mechanism.needs_atomics() && !executing.context.advertises_atomics(&other.context) {
-            let reason = format!(
-                "the driver advertises no native atomics of GPU{} on memory of GPU{}",
-                executing.gpu, other.gpu
-            );
+        let lacking = match mechanism.atomics_on() {
+            Some(AtomicsOn::Peer) if !executing.context.advertises_atomics(&other.context) => {
+                Some((executing.gpu, format!("memory of GPU{}", other.gpu)))
+            }
+            Some(AtomicsOn::Host) if !source.context.device().host_atomics => {
+                Some((source.gpu, "host memory".to_string()))
+            }
+            _ => None,
+        };
+        if let Some((gpu, memory)) = lacking {
+            let reason = format!("the driver advertises no native atomics of GPU{gpu} on {memory}");
             return Err(Outcome::NotApplicable { reason });
         }
         let from = source.source.region().part(case.offset, case.bytes);

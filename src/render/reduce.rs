@@ -380,12 +380,16 @@ fn legend(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
             say(format!("{} went by {transport}", row.algorithm));
         }
     }
-    for caveat in rows
-        .iter()
-        .filter_map(|row| row.time.as_ref())
-        .flat_map(|t| &t.caveats)
-    {
-        say(format!("doubt: {caveat}"));
+    for row in rows {
+        for caveat in row.time.iter().flat_map(|time| &time.caveats) {
+            say(format!(
+                "doubt: {} {}, {}, {}: {caveat}",
+                row.algorithm,
+                size(row.bytes),
+                row.arrangement.words(),
+                row.launch.name()
+            ));
+        }
     }
     let mut label = "  measured  ";
     for method in methods {

@@ -121,6 +121,32 @@ fn words_of_an_earlier_case_do_not_pass_for_new_ones() {
     assert!(stale > 0, "{}", summary(&report));
 }
 
+/// The same on host memory: nothing over PCIe, and where a platform advertises them, lost ones are theirs alone.
+#[test]
+fn atomics_on_host_memory_are_issued_only_where_they_are_advertised() {
+    let only = ["--mechanism", "host-exchange,host-atomics"];
+    let over_pcie = Host::new(SMALL).qualify(&only);
+    let asked: Vec<&Record> = of(&over_pcie, "host-atomics").collect();
+    assert!(!asked.is_empty());
+    for record in asked {
+        let Outcome::NotApplicable { reason } = &record.outcome else {
+            panic!("{}", line(record));
+        };
+        assert!(reason.contains("on host memory"), "{reason}");
+    }
+    let coherent = Host::new(SMALL).set("driver.host_atomics=true");
+    let whole = coherent.clone().qualify(&only);
+    assert!(failures(&whole).is_empty(), "{}", summary(&whole));
+    assert!(of(&whole, "host-atomics").any(|r| r.outcome.is_intact()));
+    let lost = coherent.fault("0>host:host_atomic=dropped").qualify(&only);
+    let wrong = failures(&lost);
+    assert!(!wrong.is_empty(), "{}", summary(&lost));
+    for record in wrong {
+        assert_eq!(record.case.mechanism, "host-atomics", "{}", line(record));
+        assert_eq!(record.case.subject.pair(), Some(pair(0, 1)));
+    }
+}
+
 #[test]
 fn atomics_are_issued_only_where_they_are_advertised() {
     let report = Host::new(SMALL)

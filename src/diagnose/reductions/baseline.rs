@@ -8,6 +8,8 @@
 //!   What a host thread takes to launch comes on top where calls are not a graph;
 //! - **order**: a smaller vector that takes clearly longer than one at least twice as large;
 //! - **peers**: NCCL with P2P clearly slower than without, at the same size.
+//!
+//! Times of our own algorithms are held to the order alone: they have no expectation beside it.
 
 use super::{
     NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, amount, comparable, is_nccl, middle, standing,
@@ -27,12 +29,16 @@ const LEAST_RATE: f64 = 5000.0;
 const LAUNCH_US: f64 = 10.0;
 /// A smaller vector may take longer by this factor where NCCL changes its protocol.
 const DISORDER: f64 = 1.25;
+/// The same for algorithms of our own, which change kernels by size: two kernels that meet at a size are about as fast there.
+const OWN_DISORDER: f64 = 2.0;
 /// Peers may lose by this factor to shared memory before that is odd.
 const PEER_LOSS: f64 = 1.25;
 /// First words of the note that [`flag`] leaves.
 const NOTE: &str = "sick baseline: ";
+/// The same where the time is our own.
+const OWN_NOTE: &str = "odd time: ";
 
-/// Something odd about one of NCCL's times.
+/// Something odd about a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
     /// Its row.
@@ -41,15 +47,22 @@ pub struct Doubt {
     pub says: String,
 }
 
-/// What is odd about NCCL's times among `rows`; empty where they are sane, and where there are none.
+/// What is odd about the times of `rows`; empty where they are sane, and where there are none.
 pub fn doubts(rows: &[Reduction]) -> Vec<Doubt> {
     let mut all = Vec::new();
-    for (at, row) in rows.iter().enumerate().filter(|(_, row)| is_nccl(row)) {
+    for (at, row) in rows.iter().enumerate() {
         let arm: Vec<&Reduction> = rows
             .iter()
             .filter(|r| r.algorithm == row.algorithm && comparable(r, row))
             .collect();
-        let found = [floor(row, &arm), order(row, &arm), peers(row, rows)];
+        let found = match is_nccl(row) {
+            true => [
+                floor(row, &arm),
+                order(row, &arm, DISORDER),
+                peers(row, rows),
+            ],
+            false => [order(row, &arm, OWN_DISORDER), None, None],
+        };
         all.extend(
             found
                 .into_iter()
@@ -66,7 +79,11 @@ pub fn flag(rows: &mut [Reduction]) {
     let doubts = doubts(rows);
     let mut notes: Vec<(usize, String)> = doubts
         .into_iter()
-        .map(|doubt| (doubt.row, format!("{NOTE}{}", doubt.says)))
+        .map(|doubt| {
+            let nccl = rows.get(doubt.row).is_some_and(is_nccl);
+            let note = if nccl { NOTE } else { OWN_NOTE };
+            (doubt.row, format!("{note}{}", doubt.says))
+        })
         .collect();
     for (at, row) in rows.iter().enumerate() {
         if let Standing::Inconclusive(why) = standing(rows, row) {
@@ -115,12 +132,12 @@ fn floor(row: &Reduction, arm: &[&Reduction]) -> Option<String> {
     })
 }
 
-fn order(row: &Reduction, arm: &[&Reduction]) -> Option<String> {
+fn order(row: &Reduction, arm: &[&Reduction], factor: f64) -> Option<String> {
     let (median, low, _) = middle(row)?;
     let larger = arm.iter().filter(|r| r.bytes >= 2 * row.bytes);
     let faster = larger.filter_map(|r| {
         let (other, _, high) = middle(r)?;
-        (median > DISORDER * other && low > high).then_some((r.bytes, other))
+        (median > factor * other && low > high).then_some((r.bytes, other))
     });
     let (bytes, other) = faster.min_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
@@ -161,6 +178,18 @@ mod tests {
             .iter()
             .map(|(kib, us)| row(algorithm, ranks, kib << 10, *us));
         rows.collect()
+    }
+
+    /// One late call once kept all calls of a row late: 660 us at 256 KiB where 1 MiB took 8 (docs/hardware-log.md).
+    #[test]
+    fn a_time_of_our_own_above_that_of_a_larger_vector_is_odd() {
+        let slow = curve("one-shot-push", 2, &[(64, 3.3), (256, 659.6), (1024, 8.1)]);
+        assert_eq!(says(&slow), ["256 KiB take 659.6 us and 1 MiB only 8.1 us"]);
+        let mut noted = slow.clone();
+        flag(&mut noted);
+        assert!(noted[1].notes.iter().any(|note| note.starts_with(OWN_NOTE)));
+        let kernels_meet = curve("one-shot-push", 2, &[(256, 12.0), (512, 8.1)]);
+        assert!(says(&kernels_meet).is_empty());
     }
 
     /// NCCL 2.28.3 on two H200 (docs/hardware-log.md has how): with P2P and without.

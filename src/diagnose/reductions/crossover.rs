@@ -195,7 +195,15 @@ fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)]) -> Vec<String> 
             says.push(format!("with {setting} NCCL itself is faster {what}"));
         }
     }
-    if !crossover.doubts.is_empty() {
+    let (nccl, own): (Vec<&String>, Vec<&String>) =
+        (crossover.doubts.iter()).partition(|doubt| doubt.starts_with(NCCL));
+    if !own.is_empty() {
+        says.push(
+            "measure again what took longer than a larger vector: until then no choice rests on it"
+                .to_string(),
+        );
+    }
+    if !nccl.is_empty() {
         says.push("no ratio to NCCL is given where its own times are sick".to_string());
     }
     says

@@ -2,7 +2,7 @@
 //! poison into a payload word: a lost, doubled or torn one leaves a unit that does not name itself. Where the driver does
 //! not advertise native atomics they are not issued: they would not fail, they would be lost.
 
-use super::{Mechanism, Place, Side, StartError, Transfer};
+use super::{AtomicsOn, Mechanism, Place, Side, StartError, Transfer};
 use crate::{
     gpu::Region,
     model::{case::Rung, pair::OrderedPair},
@@ -32,8 +32,8 @@ impl Mechanism for Atomics {
         true
     }
 
-    fn needs_atomics(&self) -> bool {
-        true
+    fn atomics_on(&self) -> Option<AtomicsOn> {
+        Some(AtomicsOn::Peer)
     }
 
     fn takes(&self, offset: u64, bytes: u64) -> bool {
@@ -89,8 +89,8 @@ impl Mechanism for Contended {
         true
     }
 
-    fn needs_atomics(&self) -> bool {
-        true
+    fn atomics_on(&self) -> Option<AtomicsOn> {
+        Some(AtomicsOn::Peer)
     }
 
     fn takes(&self, offset: u64, bytes: u64) -> bool {

@@ -16,6 +16,7 @@ mod bounce;
 mod ce_pull;
 mod ce_push;
 mod ends;
+mod host_atomics;
 mod host_exchange;
 mod pooled;
 mod sm_load;
@@ -26,10 +27,11 @@ mod staged;
 pub use ends::Transfer;
 
 /// All pair mechanisms, lowest rung first. The number inside words is the position here.
-pub const ROSTER: [&dyn Mechanism; 22] = [
+pub const ROSTER: [&dyn Mechanism; 23] = [
     &bounce::Bounce,
     &staged::Staged,
     &host_exchange::HostExchange,
+    &host_atomics::HostAtomics,
     &ce_push::CePush,
     &ce_pull::CePull,
     &pooled::CE_PUSH,
@@ -62,6 +64,15 @@ pub enum Side {
     /// The destination's: a pull.
     Destination,
     /// Both, or the driver decides.
+    Host,
+}
+
+/// Whose memory atomics change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicsOn {
+    /// The destination's; the executing end issues them.
+    Peer,
+    /// The host's; the source issues them.
     Host,
 }
 
@@ -156,9 +167,9 @@ pub trait Mechanism: Sync {
     }
     /// Whether it needs kernels on the executing GPU.
     fn needs_kernels(&self) -> bool;
-    /// Whether it issues atomics on the other end's memory: never where the driver does not advertise them as native.
-    fn needs_atomics(&self) -> bool {
-        false
+    /// Whose memory it issues atomics on, if it does: never where the driver does not advertise them as native.
+    fn atomics_on(&self) -> Option<AtomicsOn> {
+        None
     }
     /// Whether it can move `bytes` bytes from byte `offset` of a buffer on, in reasonable time.
     fn takes(&self, _offset: u64, _bytes: u64) -> bool {

@@ -42,21 +42,21 @@ fn attribute(number: c_int, gpu: usize) -> Result<c_int, Code> {
         50 => at.domain as c_int,
         75 => model.compute_capability[0],
         76 => model.compute_capability[1],
-        78 => 1,                                             // stream priorities
-        81 => 48 << 10,                                      // shared memory of a multiprocessor
-        82 => 65_536,                                        // registers of a multiprocessor
-        83 => 1,                                             // managed memory
-        84 => 0,                                             // multi-GPU board
-        89 => 1,                                             // concurrent managed access
-        95 => 1,                                             // cooperative launch
-        97 => 48 << 10,                                      // opt-in shared memory
+        78 => 1,                                               // stream priorities
+        81 => 48 << 10,                                        // shared memory of a multiprocessor
+        82 => 65_536,                                          // registers of a multiprocessor
+        83 => 1,                                               // managed memory
+        84 => 0,                                               // multi-GPU board
+        86 => c_int::from(world.scenario.driver.host_atomics), // native atomics on host memory
+        89 => 1,                                               // concurrent managed access
+        95 => 1,                                               // cooperative launch
+        97 => 48 << 10,                                        // opt-in shared memory
         102 | 103 => c_int::from(world.scenario.driver.vmm), // virtual memory management, POSIX handles
         115 => c_int::from(world.scenario.driver.pools),     // memory pools
         119 => c_int::from(world.scenario.driver.pools),     // handle types of pools: POSIX
         // Real NVSwitch guests state it, and refuse the handle without a channel of the IMEX service.
         128 => c_int::from(world.scenario.driver.vmm && world.topology.has_nvswitch()),
         // 116 RDMA of mappings, 132 multicast: not simulated.
-        // 86, native atomics with the host: not over PCIe.
         _ => 0,
     })
 }

@@ -159,6 +159,9 @@ pub struct Driver {
     /// Stream-ordered memory pools.
     #[serde(default = "yes")]
     pub pools: bool,
+    /// Native atomics of GPUs on host memory, as over NVLink-C2C.
+    #[serde(default)]
+    pub host_atomics: bool,
     /// Whether nvmlInit returns.
     #[serde(default)]
     pub nvml: Answers,
