@@ -22,6 +22,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+#[path = "diagnose/apart.rs"]
+mod apart;
+#[path = "diagnose/certainty.rs"]
+mod certainty;
+
 fn fixture(name: &str) -> (String, Vec<u8>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/diagnose")
@@ -103,6 +108,7 @@ fn files_that_disagree_about_the_gpus_are_asked_about_and_not_mixed() {
         found.verdict.headline
     );
     assert!(found.suspects.is_empty() && found.conclusions.is_empty());
+    assert_eq!(pasted.ticket.left_out, ["b.txt"]);
     let same = inline(&[("a.txt", TWO), ("b.txt", TWO)]);
     assert!(same.ticket.hosts.is_empty(), "{:?}", same.ticket.hosts);
 }
@@ -286,14 +292,20 @@ fn conflicts_name_both_places() {
         ("version.txt".to_string(), other),
     ];
     let pasted = import::read_all(&files, None).unwrap();
-    let disagreement = &pasted.snapshot.topology.disagreements[0];
-    assert_eq!(disagreement.about, "driver version");
-    assert_eq!(disagreement.claims[0].1, "580.142");
-    assert!(disagreement.claims[0].0.starts_with("zeroed-smi-q.txt:"));
     assert_eq!(
-        disagreement.claims[1],
-        ("version.txt:1".to_string(), "570.00".to_string())
+        pasted.ticket.hosts,
+        ["driver version: zeroed-smi-q.txt says 580.142; version.txt says 570.00"]
     );
+    assert_eq!(pasted.ticket.left_out, ["version.txt"]);
+    // What may differ on one host is followed, and told with both places.
+    let sys = TWO.replace("\t0-63\t0\t", "\t0-63\t1\t");
+    let pasted = inline(&[("a.txt", TWO), ("b.txt", &sys)]);
+    let disagreement = &pasted.snapshot.topology.disagreements[0];
+    assert_eq!(disagreement.about, "GPU0 NUMA node");
+    assert_eq!(disagreement.claims[0].1, "0");
+    assert!(disagreement.claims[0].0.starts_with("a.txt:"));
+    assert!(disagreement.claims[1].0.starts_with("b.txt:"));
+    assert!(pasted.ticket.hosts.is_empty());
 }
 
 /// Whatever a terminal or mail program did to the text, it says the same.
@@ -800,7 +812,13 @@ fn a_symptom_gets_settings_until_then_that_also_tell() {
         .conclusions
         .iter()
         .find(|c| c.title.contains("not to use peers"));
-    assert!(stays.unwrap().because.contains("all the same"), "{found:?}");
+    assert!(
+        stays
+            .unwrap()
+            .because
+            .contains("If the symptom is of this very run"),
+        "{found:?}"
+    );
 }
 
 /// Error 802: nothing of CUDA runs, so that the next step is not our own test.

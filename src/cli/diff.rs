@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 nothing differs; 1 something differs; 3 nothing that could be compared differs, but one report \
-                  knows what the other does not; 64 unreadable, or hardware against a simulation.\n\n\
+    after_help = "Exit codes: 0 the same; 1 something differs; 3 what both reports hold is the same, but one holds more than the \
+                  other (see 'Not compared'), so that they are the same is not shown; 64 unreadable, or hardware against a simulation.\n\n\
                   Examples:\n  \
                   peerproof diff good-host.json bad-host.json         sister hosts\n  \
                   peerproof diff before.json after.json --markdown    a BIOS change, for a ticket\n  \

@@ -125,6 +125,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         snapshot,
     };
     report.snapshot.authenticity = report.authenticity;
+    report
+        .snapshot
+        .keep_cuda_claims(&results.cuda_claims, "these GPUs were not chosen");
     derive(&mut report, &profiles, other.as_ref(), left_out);
     report.took_ms = started.elapsed().as_secs_f64() * 1e3;
     session.leave();

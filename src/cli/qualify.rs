@@ -150,6 +150,13 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         snapshot,
     };
     report.snapshot.authenticity = report.authenticity;
+    let why_not = match &results.no_worker {
+        Some(why) => format!("no worker could start: {why}"),
+        None => "these GPUs were not chosen".to_string(),
+    };
+    report
+        .snapshot
+        .keep_cuda_claims(&results.cuda_claims, &why_not);
     report
         .timings_ms
         .insert(0, ("reading the host".to_string(), collected_ms));
@@ -376,6 +383,9 @@ fn probe(
                     Came::Reduction(row) => {
                         return journal.write_beside(json::Beside::Reduction(row.clone()));
                     }
+                    Came::Claims(pairs) => {
+                        return journal.write_beside(json::Beside::Claims(pairs.to_vec()));
+                    }
                 };
                 (errand.note)(record);
                 done.set(done.get() + 1);
@@ -401,13 +411,16 @@ fn probe(
 
 /// The report that a journal still allows: its records, judged now.
 pub(super) fn of_journal(journal: json::Journal) -> Report {
-    let head = journal.head;
+    let mut head = journal.head;
     let (mut observations, mut reductions, mut selftest) = (Vec::new(), Vec::new(), None);
     for beside in journal.beside {
         match beside {
             json::Beside::Observation(seen) => observations.push(seen),
             json::Beside::Reduction(row) => reductions.push(row),
             json::Beside::Selftest(test) => selftest = Some(test),
+            json::Beside::Claims(pairs) => head
+                .snapshot
+                .keep_cuda_claims(&pairs, "these GPUs were not chosen"),
         }
     }
     let mut report = Report {

@@ -480,6 +480,8 @@ fn claims_of(
         p2p_atomics: asked(depth == Depth::Full, || {
             status(P2pCapabilitiesIndex::Atomics)
         }),
+        // Its number in newer headers is that of the older PROP.
+        p2p_pcie: asked(depth == Depth::Full, || status(P2pCapabilitiesIndex::Prop)),
         // The link lists of the GPUs say this better.
         ..PairClaims::default()
     }

@@ -120,7 +120,7 @@ pub fn join(snapshot: &mut Snapshot) {
 }
 
 /// nvmlGpuTopologyLevel as a path type; 0 (two GPUs of one board) counts as one switch.
-fn path_of_level(level: u32) -> Option<PathType> {
+pub(in crate::collect) fn path_of_level(level: u32) -> Option<PathType> {
     match level {
         0 | 10 => Some(PathType::Pix),
         20 => Some(PathType::Pxb),

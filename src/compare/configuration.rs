@@ -7,7 +7,7 @@ use crate::model::{
     pair::GpuIndex,
     pci::PcieLink,
     report::Report,
-    snapshot::{Bridge, Driver, Gpu, Host, Nic, Snapshot},
+    snapshot::{Bridge, CudaClaims, Driver, Gpu, Host, Nic, Snapshot},
     topology::FabricClass,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +32,8 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
     paths(one, other, matched, tally);
     bridges(one, other, tally);
     adapters(one, other, tally);
-    let pairs = |list: &[(String, String)]| list.iter().cloned().collect();
-    named(
-        "environment",
-        pairs(&one.environment),
-        pairs(&other.environment),
-        tally,
-    );
+    environment(&one.environment, &other.environment, tally);
+    libraries(a, b, tally);
     tally.texts("peerproof version", "", &a.tool_version, &b.tool_version);
     tally.texts(
         "kernels (SHA-256)",
@@ -46,6 +41,62 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
         &a.kernels_sha256,
         &b.kernels_sha256,
     );
+}
+
+/// Variables that say where libraries and scratch files lie. What lies there may be the same: which versions were loaded is
+/// compared by itself.
+const PLACES: [&str; 6] = [
+    "LD_LIBRARY_PATH",
+    "CUDA_CACHE_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "NCCL_DEBUG_FILE",
+    "NCCL_TOPO_DUMP_FILE",
+];
+
+/// Folders whose names change from run to run.
+const TEMPORARY: [&str; 4] = ["/tmp/", "/var/tmp/", "/run/", "/dev/shm/"];
+
+fn environment(a: &[(String, String)], b: &[(String, String)], tally: &mut Tally) {
+    let value = |list: &[(String, String)], name: &str| {
+        let mut all = list.iter();
+        all.find(|(n, _)| n == name).map(|(_, value)| value.clone())
+    };
+    let names: BTreeSet<&String> = a.iter().chain(b).map(|(name, _)| name).collect();
+    for name in names {
+        let (one, other) = (value(a, name), value(b, name));
+        let temporary = |value: &Option<String>| {
+            let value = value.as_deref().unwrap_or_default();
+            TEMPORARY.iter().any(|folder| value.starts_with(folder))
+        };
+        let place = PLACES.contains(&name.as_str()) || temporary(&one) && temporary(&other);
+        if place && one != other {
+            let why = "where something lies is no setting; the versions of the libraries in use are compared";
+            tally.leave(&format!("environment {name}"), why.to_string(), false);
+        } else {
+            tally.values(&format!("environment {name}"), "", one, other);
+        }
+    }
+}
+
+/// Versions of libraries that a run really loaded, as far as it says so; where they were found is none of it.
+fn libraries(a: &Report, b: &Report, tally: &mut Tally) {
+    let nccl = |report: &Report| -> BTreeSet<String> {
+        let rows = report.reductions.iter().flat_map(|row| &row.notes);
+        let notes = report.notes.iter().chain(rows);
+        let versions = notes.filter_map(|note| {
+            let version = note.strip_prefix("NCCL ")?.split_whitespace().next()?;
+            version
+                .starts_with(|c: char| c.is_ascii_digit())
+                .then(|| version.to_string())
+        });
+        versions.collect()
+    };
+    let (one, other) = (nccl(a), nccl(b));
+    if !one.is_empty() && !other.is_empty() {
+        let words = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
+        tally.texts("NCCL version", "", &words(&one), &words(&other));
+    }
 }
 
 fn yes(value: &bool) -> String {
@@ -381,7 +432,36 @@ fn paths(a: &Snapshot, b: &Snapshot, matched: &Matched, tally: &mut Tally) {
             &b.p2p_atomics,
             number,
         );
+        tally.readings("NVML's claim, PCIe", &of, &a.p2p_pcie, &b.p2p_pcie, number);
+        cuda(&a.cuda, &b.cuda, &of, tally);
     }
+}
+
+fn cuda(a: &CudaClaims, b: &CudaClaims, of: &str, tally: &mut Tally) {
+    // Reports of older versions do not hold them.
+    if a.is_unasked() || b.is_unasked() {
+        if a.is_unasked() != b.is_unasked() {
+            let side = if a.is_unasked() { "A" } else { "B" };
+            tally.one_sided("CUDA's claims", side, "not in the report");
+        }
+        return;
+    }
+    let claims = [
+        ("access", &a.can_access, &b.can_access),
+        ("access attribute", &a.access, &b.access),
+        ("native atomics", &a.native_atomics, &b.native_atomics),
+        ("array access", &a.array_access, &b.array_access),
+        (
+            "only some atomics",
+            &a.only_partial_atomics,
+            &b.only_partial_atomics,
+        ),
+    ];
+    for (what, one, other) in claims {
+        tally.readings(&format!("CUDA's claim, {what}"), of, one, other, yes);
+    }
+    let rank = (&a.performance_rank, &b.performance_rank);
+    tally.readings("CUDA's claim, rank", of, rank.0, rank.1, number);
 }
 
 fn bridges(a: &Snapshot, b: &Snapshot, tally: &mut Tally) {

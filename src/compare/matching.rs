@@ -1,5 +1,6 @@
-//! Which GPU of one report is which of the other. A UUID is a card, a PCI address is a slot; a position is a guess that is
-//! told as one.
+//! Which GPU of one report is which of the other. On one host a UUID is a card and a PCI address a slot. On two hosts an
+//! address is the same slot only where the hosts are laid out alike, which one shared address does not show; else their GPUs
+//! are taken in the order of their addresses, a guess that is told as one.
 
 use super::is_scrubbed;
 use crate::model::{
@@ -72,6 +73,21 @@ pub(super) fn relation(a: &Snapshot, b: &Snapshot) -> (Relation, String) {
     }
 }
 
+/// Whether an address of one host is the same slot on the other: more than half of the smaller one's GPUs have the address of
+/// one of the other, and a like product at it where both are known. A single bus number that two machines share by chance, and
+/// by which their GPUs would change places, says nothing.
+fn laid_out_alike(a: &Snapshot, b: &Snapshot) -> bool {
+    let shared = a.gpus.iter().filter(|gpu| {
+        let mut others = b.gpus.iter();
+        let other = others.find(|o| gpu.pci.known().is_some() && o.pci.known() == gpu.pci.known());
+        other.is_some_and(|other| match gpu.name.known().zip(other.name.known()) {
+            Some((one, other)) => one == other,
+            None => true,
+        })
+    });
+    2 * shared.count() > a.gpus.len().min(b.gpus.len())
+}
+
 /// One of the two reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Letter {
@@ -87,8 +103,8 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// By UUID, what is left by PCI address, and what is left then by position unless it is one host: there a GPU without
-    /// a counterpart was taken out or put in.
+    /// One host: by UUID, and what is left by PCI address; a GPU without a counterpart was taken out or put in. Other hosts: by
+    /// PCI address where they are laid out alike, and what is left by position.
     pub(super) fn new(a: &Snapshot, b: &Snapshot, relation: Relation) -> Matched {
         let mut pairs: Vec<GpuMatch> = Vec::new();
         let mut left_a: Vec<u32> = (0..a.gpus.len() as u32).collect();
@@ -119,9 +135,11 @@ impl Matched {
                 a.uuid.known().is_some() && a.uuid.known() == b.uuid.known()
             });
         }
-        take(MatchedBy::PciAddress, &|a, b| {
-            a.pci.known().is_some() && a.pci.known() == b.pci.known()
-        });
+        if relation == Relation::SameHost || laid_out_alike(a, b) {
+            take(MatchedBy::PciAddress, &|a, b| {
+                a.pci.known().is_some() && a.pci.known() == b.pci.known()
+            });
+        }
         let nameless = |snapshot: &Snapshot, left: &[u32]| {
             let mut gpus = left.iter().filter_map(|at| snapshot.gpu(GpuIndex(*at)));
             gpus.all(|gpu| gpu.uuid.known().is_none() && gpu.pci.known().is_none())

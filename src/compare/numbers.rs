@@ -14,6 +14,7 @@ use crate::{
         case::{Case, Rung, Subject},
         comparison::{NotCompared, NumberDifference, NumberPair, Summary},
         measurement::Unit,
+        reduction::Reduction,
         report::Report,
         traffic::Caveat,
     },
@@ -70,6 +71,46 @@ impl std::fmt::Display for Of {
             Of::Flows((_, named)) => f.write_str(named),
         }
     }
+}
+
+impl Of {
+    /// Whether `report` holds the part that such numbers stand in.
+    fn section(&self, report: &Report) -> bool {
+        match self {
+            Of::Subject(_) => !report.records.is_empty(),
+            Of::Ranks(_) => !report.reductions.is_empty(),
+            Of::Flows(_) => !report.traffic.is_empty(),
+        }
+    }
+}
+
+/// Things of a side that ran and were not intact: of such no number is taken.
+fn wrong(report: &Report, side: Letter, matched: &Matched) -> BTreeSet<(Option<Rung>, String, Of)> {
+    let records = report.records.iter().filter_map(|record| {
+        let (case, ended) = (&record.case, &record.outcome);
+        let subject = matched.subject(side, case.subject)?;
+        ended
+            .is_failure()
+            .then(|| (Some(case.rung), words_of_case(case), Of::Subject(subject)))
+    });
+    let reductions = report.reductions.iter().filter_map(|row| {
+        let ranks = matched.gpus(side, &row.gpus)?;
+        let what = words_of_reduction(row);
+        row.outcome
+            .is_failure()
+            .then_some((Some(Rung::Reduced), what, Of::Ranks(ranks)))
+    });
+    let traffic = report.traffic.iter().filter_map(|case| {
+        let flows = traffic::flows(matched, side, case)?;
+        case.outcome
+            .is_failure()
+            .then(|| (None, traffic::words(case), Of::Flows(flows)))
+    });
+    records.chain(reductions).chain(traffic).collect()
+}
+
+fn words_of_reduction(row: &Reduction) -> String {
+    format!("all-reduce {}, {}", row.algorithm, way_of(row))
 }
 
 /// What was measured of one thing on one side.
@@ -132,7 +173,7 @@ fn gather(report: &Report, side: Letter, matched: &Matched) -> All {
         };
         let key = Key {
             rung: Some(Rung::Reduced),
-            what: format!("all-reduce {}, {}", row.algorithm, way_of(row)),
+            what: words_of_reduction(row),
             bytes: row.bytes,
             of: Of::Ranks(ranks),
             offset: 0,
@@ -222,6 +263,8 @@ fn words(key: &Key) -> (String, String) {
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
     let one = gather(a, Letter::A, matched).0;
     let other = gather(b, Letter::B, matched).0;
+    let wrong_of_a = wrong(a, Letter::A, matched);
+    let wrong_of_b = wrong(b, Letter::B, matched);
     let keys: BTreeSet<&Key> = one.keys().chain(other.keys()).collect();
     let mut numbers = Numbers::default();
     let mut left = Tally::default();
@@ -229,8 +272,20 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched) -> Numbers {
         let (what, of) = words(key);
         let (mine, theirs) = (one.get(key), other.get(key));
         let (Some(mine), Some(theirs)) = (mine, theirs) else {
-            let side = if mine.is_none() { "B" } else { "A" };
-            let why = format!("only {side} has (none is taken of what is wrong)");
+            let (lacks, report, wrong) = match mine {
+                None => ("A", a, &wrong_of_a),
+                Some(_) => ("B", b, &wrong_of_b),
+            };
+            if !key.of.section(report) {
+                // That one of them has no such part is told with the verdicts.
+                continue;
+            }
+            let why = match wrong.contains(&(key.rung, key.what.clone(), key.of.clone())) {
+                true => format!(
+                    "none in {lacks}: it was not intact there, and nothing is timed of what is wrong"
+                ),
+                false => format!("none in {lacks}: not timed there at this size and in this way"),
+            };
             left.leave("rates and times", why, true);
             continue;
         };

@@ -90,6 +90,15 @@ impl Tally {
         }
     }
 
+    /// A whole part of a report that only one of the two has: told once, whatever it holds.
+    pub(super) fn only_in(&mut self, what: &str, count: usize, has: &str, why: &str) {
+        let known = self.not_compared.len();
+        self.leave(what, format!("only {has} has it: {why}"), true);
+        if let Some(left) = self.not_compared.get_mut(known) {
+            left.count = u32::try_from(count).unwrap_or(u32::MAX);
+        }
+    }
+
     /// A value that `side` lacks and the other has.
     pub(super) fn one_sided(&mut self, what: &str, side: &str, why: &str) {
         self.leave(what, format!("not known of {side} ({why})"), true);

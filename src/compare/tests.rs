@@ -62,15 +62,39 @@ fn a_card_that_is_gone_has_no_counterpart() {
 }
 
 #[test]
-fn sister_hosts_are_matched_by_slot_then_by_place() {
-    let a = host("n1", &[("u0", "01:00.0"), ("u1", "02:00.0")]);
-    let b = host("n2", &[("v0", "02:00.0"), ("v1", "e1:00.0")]);
+fn sister_hosts_are_matched_by_slot_only_where_they_are_laid_out_alike() {
+    let (pci, position) = (MatchedBy::PciAddress, MatchedBy::Position);
+    let a = host(
+        "n1",
+        &[("u0", "01:00.0"), ("u1", "02:00.0"), ("u2", "03:00.0")],
+    );
+    // One address in common by chance would turn the order round.
+    let b = host(
+        "n2",
+        &[("v0", "03:00.0"), ("v1", "e1:00.0"), ("v2", "e2:00.0")],
+    );
     let (relation, pairs, _) = matched(&a, &b);
     assert_eq!(relation, Relation::SisterHosts);
     assert_eq!(
         pairs,
-        [(0, 1, MatchedBy::Position), (1, 0, MatchedBy::PciAddress)]
+        [(0, 0, position), (1, 1, position), (2, 2, position)]
     );
+    // Two of three in common, and a third card in another slot.
+    let c = host(
+        "n3",
+        &[("w0", "01:00.0"), ("w1", "02:00.0"), ("w2", "04:00.0")],
+    );
+    let (_, pairs, _) = matched(&a, &c);
+    assert_eq!(pairs, [(0, 0, pci), (1, 1, pci), (2, 2, position)]);
+    // Other products at the same addresses are another kind of host.
+    let named = |mut host: Snapshot, name: &str| {
+        let gpus = host.gpus.iter_mut();
+        gpus.for_each(|gpu| gpu.name = Reading::Known(name.to_string()));
+        host
+    };
+    let (one, other) = (named(a.clone(), "NVIDIA L40S"), named(c, "NVIDIA H200"));
+    let (_, pairs, _) = matched(&one, &other);
+    assert!(pairs.iter().all(|(.., by)| *by == position), "{pairs:?}");
 }
 
 #[test]

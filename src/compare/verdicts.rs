@@ -16,20 +16,72 @@ use std::collections::{BTreeMap, BTreeSet};
 type Tried<'a> = (Rung, &'a str, Option<Load>, Subject);
 
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
-    let grades = (a.verdict.grading.word(), b.verdict.grading.word());
-    tally.texts("verdict", "", grades.0, grades.1);
-    climbs(a, b, matched, tally);
-    mechanisms(a, b, matched, tally);
-    reductions::compare(a, b, matched, tally);
-    traffic::compare(a, b, matched, tally);
-    causes(&a.findings, &b.findings, tally);
-    consumers(a, b, tally);
-    islands(a, b, matched, tally);
-    backends(a, b, tally);
+    if a.kind() == b.kind() {
+        let grades = (a.verdict.grading.word(), b.verdict.grading.word());
+        tally.texts("verdict", "", grades.0, grades.1);
+    } else {
+        // A grade of the ladder and one of rates say different things by the same word.
+        tally.leave("the two verdicts", of_two_kinds(a, b), true);
+    }
+    if both(a, b, "tests of transfers", |r| r.records.len(), tally) {
+        climbs(a, b, matched, tally);
+        mechanisms(a, b, matched, tally);
+    }
+    if both(a, b, "all-reduces", |r| r.reductions.len(), tally) {
+        reductions::compare(a, b, matched, tally);
+    }
+    if both(a, b, "timed copies", |r| r.traffic.len(), tally) {
+        traffic::compare(a, b, matched, tally);
+    }
+    if both(a, b, "causes", |r| r.findings.len(), tally) {
+        causes(&a.findings, &b.findings, tally);
+    }
+    if both(a, b, "who may rely on it", |r| r.consumers.len(), tally) {
+        consumers(a, b, tally);
+        islands(a, b, matched, tally);
+    }
+    if both(
+        a,
+        b,
+        "recommended all-reduces",
+        |r| r.recommendations.len(),
+        tally,
+    ) {
+        backends(a, b, tally);
+    }
     if let Some((one, other)) = a.selftest.as_ref().zip(b.selftest.as_ref()) {
         let word = |passed: bool| if passed { "passed" } else { "failed" };
         tally.texts("selftest", "", word(one.passed()), word(other.passed()));
     }
+}
+
+/// "A is a report of 'qualify', B one of 'measure'".
+pub(super) fn of_two_kinds(a: &Report, b: &Report) -> String {
+    let (one, other) = (a.kind().command(), b.kind().command());
+    format!("A is a report of '{one}', B one of '{other}'")
+}
+
+/// Whether both hold a part of a report; where only one does, that is said and nothing of it is compared.
+fn both(
+    a: &Report,
+    b: &Report,
+    what: &str,
+    count: impl Fn(&Report) -> usize,
+    tally: &mut Tally,
+) -> bool {
+    let (has, many, lacks, other) = match (count(a), count(b)) {
+        (0, 0) => return false,
+        (0, many) => ("B", many, "A", a),
+        (many, 0) => ("A", many, "B", b),
+        _ => return true,
+    };
+    let why = match a.kind() == b.kind() {
+        true if other.interrupted => format!("{lacks} was cut short before it"),
+        true => format!("the run of {lacks} took none"),
+        false => format!("{lacks} is a report of '{}'", other.kind().command()),
+    };
+    tally.only_in(what, many, has, &why);
+    false
 }
 
 fn by_pair(report: &Report) -> BTreeMap<OrderedPair, Vec<&Record>> {
@@ -198,7 +250,8 @@ fn causes(a: &[Finding], b: &[Finding], tally: &mut Tally) {
 fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
     for one in &a.consumers {
         let Some(other) = b.consumers.iter().find(|c| c.id == one.id) else {
-            tally.one_sided(&one.name, "B", "that version does not know it");
+            let why = format!("peerproof {} does not judge it", b.tool_version);
+            tally.one_sided(&one.name, "B", &why);
             continue;
         };
         let word = |consumer: &crate::model::finding::Consumer| {
@@ -220,7 +273,8 @@ fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
     }
     for other in &b.consumers {
         if !a.consumers.iter().any(|c| c.id == other.id) {
-            tally.one_sided(&other.name, "A", "that version does not know it");
+            let why = format!("peerproof {} does not judge it", a.tool_version);
+            tally.one_sided(&other.name, "A", &why);
         }
     }
 }

@@ -60,8 +60,12 @@ pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
     }
     let (one, other) = (holds(a), holds(b));
     if one != other && !one.is_empty() && !other.is_empty() {
+        let kinds = match a.kind() == b.kind() {
+            true => String::new(),
+            false => format!("{}: ", super::verdicts::of_two_kinds(a, b)),
+        };
         warnings.push(format!(
-            "A holds {}, B holds {}: what one of them does not hold is not compared",
+            "{kinds}A holds {}, B holds {}; only what both hold is compared",
             one.join(" and "),
             other.join(" and ")
         ));
@@ -121,11 +125,10 @@ pub(super) fn of(a: &Report, b: &Report, matching: &Matching) -> Vec<String> {
         .filter(|m| m.by == MatchedBy::Position)
         .count();
     if guessed > 0 {
+        let why = "the two hosts are not laid out alike by PCI address, or addresses are not known";
         warnings.push(match guessed {
-            1 => "a GPU was matched by position only: its PCI addresses differ or are not known".to_string(),
-            many => format!(
-                "{many} GPUs were matched by position only: their PCI addresses differ or are not known"
-            ),
+            1 => format!("a GPU was matched by position only: {why}"),
+            many => format!("{many} GPUs were matched by position only: {why}"),
         });
     }
     warnings

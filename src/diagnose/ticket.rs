@@ -30,25 +30,44 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         .iter()
         .filter(|f| f.judgement == Judgement::Indicted)
         .map(conclusion);
-    let said = answers::answers(snapshot, ticket);
+    // A fault of a disk is no symptom of GPUs.
+    let of_gpus;
+    let foreign = answers::foreign_fault(snapshot, ticket);
+    let ticket = match foreign.is_some() {
+        true => {
+            let mut rest = ticket.clone();
+            rest.remarks
+                .retain(|r| r.kind != RemarkKind::IommuFault || r.by_person);
+            of_gpus = rest;
+            &of_gpus
+        }
+        false => ticket,
+    };
+    let mut said = answers::answers(snapshot, ticket);
+    said.extend(foreign);
     // Where no peer access exists, that is the answer, and what engines say of it follows from it.
     let conclusions: Vec<Conclusion> = if all_refused(evidence) {
         held.chain(said).collect()
     } else {
         said.into_iter().chain(held).collect()
     };
-    let disagree = ticket.hosts.join("; ");
-    if !measured && !disagree.is_empty() {
+    if !measured && let Some(first) = ticket.hosts.first() {
         let next = "say from which host each file is, and give those of one host".to_string();
+        let most = ticket.hosts.len() - 1;
+        let more = match most {
+            0 => String::new(),
+            1 => " (and one more contradiction)".to_string(),
+            n => format!(" (and {n} more contradictions)"),
+        };
         return Diagnosis {
             verdict: Verdict {
                 grading: Grading::Inconclusive,
-                headline: format!("the files disagree about the GPUs: {disagree}; from which host is each?"),
-                cause: "texts of several hosts, or of a host and a container on it, make no one picture, and nothing was concluded from them".to_string(),
-                next: next.clone(),
+                headline: format!("the files cannot be of one host at one time: {}{more}", short(first)),
+                cause: "texts of several hosts, of one before and after a change, or of a host and a container on it, make no one picture: nothing was concluded from them".to_string(),
+                next,
                 worst_pair: None,
             },
-            next_because: "a suspect that follows from a mixture is invented".to_string(),
+            next_because: "a suspect that follows from a mixture is invented; 'peerproof diff A B' compares two reports".to_string(),
             meanwhile: None,
             conclusions: Vec::new(),
             suspects: Vec::new(),
@@ -99,6 +118,15 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     }
 }
 
+/// A sentence on a headline.
+fn short(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}..", text.get(..at).unwrap_or(text)),
+        None => text.to_string(),
+    }
+}
+
 fn conclusion(finding: &Finding) -> Conclusion {
     Conclusion {
         title: finding.title.clone(),
@@ -106,6 +134,7 @@ fn conclusion(finding: &Finding) -> Conclusion {
         evidence: finding.evidence.clone(),
         fix: finding.fix.clone(),
         cause: Some(finding.cause.clone()),
+        confidence: Some(finding.confidence),
     }
 }
 
@@ -208,7 +237,8 @@ fn supposed(
     if pairs.is_empty() {
         return (Vec::new(), Vec::new());
     }
-    let hang = main_remark(ticket).is_some_and(|r| r.kind == RemarkKind::Hang);
+    let hang = main_remark(ticket)
+        .is_some_and(|r| matches!(r.kind, RemarkKind::Hang | RemarkKind::Waiting));
     let records: Vec<Record> = pairs.iter().flat_map(|p| suppose(*p, hang)).collect();
     // An IOMMU that is seen to translate names a suspect even where no text says whether this is a guest; the supposition
     // is said with it.
@@ -222,7 +252,8 @@ fn supposed(
         bare.host.hypervisor = Reading::Known(false);
     }
     let evidence = suppose_all(&bare, &records);
-    let reported = ticket.remarks.iter().any(|r| r.kind.suspects_peers());
+    let mut remarks = ticket.remarks.iter();
+    let reported = remarks.any(|r| r.kind.suspects_peers() && r.kind != RemarkKind::Waiting);
     let most = if reported {
         Confidence::Probable
     } else {
@@ -423,9 +454,16 @@ fn next(
     verdict: &Option<Verdict>,
 ) -> (String, String) {
     if let Some(verdict) = verdict {
+        // The page with the fixes and their warnings may be another one.
+        let warning = match verdict.next.contains("setpci") {
+            true => {
+                ". Warning: not on a host that passes devices to virtual machines, whose guests ACS keeps apart"
+            }
+            false => "",
+        };
         return (
             verdict.next.clone(),
-            "it follows from what was measured".to_string(),
+            format!("it follows from what was measured{warning}"),
         );
     }
     // Nothing of CUDA runs before the fabric does, this tool's own tests no more than the engine.

@@ -28,8 +28,24 @@ pub struct DriverError {
     pub name: String,
 }
 
+/// CUdevice_P2PAttribute numbers. Names and numbers: cuda.h.
+pub mod p2p {
+    /// CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
+    pub const PERFORMANCE_RANK: i32 = 1;
+    /// CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+    pub const ACCESS: i32 = 2;
+    /// CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+    pub const NATIVE_ATOMICS: i32 = 3;
+    /// CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED
+    pub const ARRAY_ACCESS: i32 = 4;
+    /// CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED, from CUDA 13 on
+    pub const ONLY_PARTIAL_ATOMICS: i32 = 5;
+}
+
 /// CUresult values that the program decides by. Names and numbers: cuda.h.
 pub mod code {
+    /// CUDA_ERROR_INVALID_VALUE
+    pub const INVALID_VALUE: u32 = 1;
     /// CUDA_ERROR_OUT_OF_MEMORY
     pub const OUT_OF_MEMORY: u32 = 2;
     /// CUDA_ERROR_STUB_LIBRARY
@@ -520,7 +536,7 @@ impl Driver {
         call!(self.cuDeviceCanAccessPeer(&mut can, device, peer)).map(|()| can != 0)
     }
 
-    /// A P2P attribute by its CUdevice_P2PAttribute number (1 rank, 2 access, 3 native atomics).
+    /// A P2P attribute by its CUdevice_P2PAttribute number (`p2p`).
     pub fn p2p_attribute(
         &self,
         attribute: i32,

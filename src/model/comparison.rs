@@ -52,7 +52,7 @@ impl Comparison {
             || !self.matching.only_b.is_empty()
     }
 
-    /// 0 the same, 1 different, 3 no difference found and not all could be compared.
+    /// 0 the same, 1 different, 3 no difference in what both know, and one side knows more: equal is not shown.
     pub fn exit_code(&self) -> u8 {
         match (self.differs(), self.one_sided()) {
             (true, _) => 1,
@@ -135,9 +135,9 @@ pub struct GpuMatch {
 pub enum MatchedBy {
     /// The same card.
     Uuid,
-    /// The same slot.
+    /// The same slot; of two hosts only where they are laid out alike.
     PciAddress,
-    /// The same place among those that were left.
+    /// The same place among those that were left, in the order of their addresses: a guess.
     Position,
 }
 

@@ -50,6 +50,10 @@ pub enum Judgement {
     NotApplicable,
 }
 
+/// Start of a line among the fixes of a cause that is no fix but what must be known before one of them is applied. Wherever a
+/// fix is shown, these are shown.
+pub const WARNING: &str = "Warning: ";
+
 /// A possible cause and what the evidence says of it. Cleared suspects are printed too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {

@@ -58,6 +58,11 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Whether nobody asked.
+    pub fn is_unasked(&self) -> bool {
+        matches!(self, Reading::Absent(Absence::NotInInput))
+    }
+
     /// Why it is absent, if the source was asked and is stuck.
     pub fn unanswered(&self) -> Option<&Absence> {
         self.absence()

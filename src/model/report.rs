@@ -93,6 +93,17 @@ pub enum Kind {
     Traffic,
 }
 
+impl Kind {
+    /// The command that makes such reports.
+    pub fn command(self) -> &'static str {
+        match self {
+            Kind::Ladder => "qualify",
+            Kind::Reductions => "reduce",
+            Kind::Traffic => "measure",
+        }
+    }
+}
+
 impl Report {
     /// What it is about. A report without any rows is one of a ladder: that of a host on which nothing could be tried.
     pub fn kind(&self) -> Kind {

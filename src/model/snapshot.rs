@@ -1,9 +1,9 @@
 //! What was read of a host before anything was tried. Ground state: saved in the report, never recomputed.
 
 use super::{
-    pair::{GpuIndex, PairTable},
+    pair::{GpuIndex, OrderedPair, PairTable},
     pci::{PciAddress, PciIdentity, PcieLink},
-    reading::Reading,
+    reading::{Absence, Reading},
     topology::Topology,
 };
 use schemars::JsonSchema;
@@ -479,7 +479,7 @@ pub struct Nic {
     pub to_gpus: Vec<Option<super::topology::PathType>>,
 }
 
-/// What NVML claims of an ordered pair. Advertised, never proof.
+/// What NVML and CUDA claim of an ordered pair. Advertised, never proof.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PairClaims {
     /// nvmlDeviceGetTopologyCommonAncestor: 0, 10, 20, 30, 40, 50.
@@ -492,10 +492,53 @@ pub struct PairClaims {
     pub p2p_nvlink: Reading<String>,
     /// The same for atomics.
     pub p2p_atomics: Reading<String>,
+    /// The same for the way over PCIe.
+    #[serde(default, skip_serializing_if = "Reading::is_unasked")]
+    pub p2p_pcie: Reading<String>,
     /// NVLinks from source to destination, where a table of pairs states them (nvidia-smi's `NV18`, hwloc's matrix);
     /// the link lists of the GPUs are the finer source.
     #[serde(default)]
     pub nvlink_count: Reading<u32>,
+    /// What CUDA says of access from the source to memory of the destination; its workers are asked, not the collector.
+    #[serde(default, skip_serializing_if = "CudaClaims::is_unasked")]
+    pub cuda: CudaClaims,
+}
+
+/// CUDA's claims of an ordered pair: cuDeviceCanAccessPeer and the attributes of cuDeviceGetP2PAttribute (CUdevice_P2PAttribute
+/// in cuda.h), each known or absent with the driver's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CudaClaims {
+    /// cuDeviceCanAccessPeer.
+    pub can_access: Reading<bool>,
+    /// PERFORMANCE_RANK (1): how this pair ranks among all; lower is faster.
+    pub performance_rank: Reading<i32>,
+    /// ACCESS_SUPPORTED (2).
+    pub access: Reading<bool>,
+    /// NATIVE_ATOMIC_SUPPORTED (3).
+    pub native_atomics: Reading<bool>,
+    /// CUDA_ARRAY_ACCESS_SUPPORTED (4).
+    pub array_access: Reading<bool>,
+    /// ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED (5), from CUDA 13 on: some atomics are native and others not.
+    pub only_partial_atomics: Reading<bool>,
+}
+
+impl CudaClaims {
+    /// Whether CUDA was not asked.
+    pub fn is_unasked(&self) -> bool {
+        *self == CudaClaims::default()
+    }
+
+    /// All of them missing, for one reason.
+    pub fn absent(why: &Absence) -> CudaClaims {
+        CudaClaims {
+            can_access: Reading::Absent(why.clone()),
+            performance_rank: Reading::Absent(why.clone()),
+            access: Reading::Absent(why.clone()),
+            native_atomics: Reading::Absent(why.clone()),
+            array_access: Reading::Absent(why.clone()),
+            only_partial_atomics: Reading::Absent(why.clone()),
+        }
+    }
 }
 
 impl Snapshot {
@@ -525,6 +568,23 @@ impl Snapshot {
     /// The GPU at `index`.
     pub fn gpu(&self, index: GpuIndex) -> Option<&Gpu> {
         self.gpus.get(index.at())
+    }
+
+    /// Keeps what CUDA claimed of pairs. Of all other pairs that NVML speaks of it is said that CUDA was not asked, and why.
+    pub fn keep_cuda_claims(&mut self, learned: &[(OrderedPair, CudaClaims)], why_not: &str) {
+        for (pair, claims) in learned {
+            let mut cell = self.claims.get(*pair).cloned().unwrap_or_default();
+            cell.cuda = claims.clone();
+            self.claims.set(*pair, cell);
+        }
+        let why = Absence::SourceMissing(format!("CUDA was not asked: {why_not}"));
+        for pair in OrderedPair::all(self.claims.count()) {
+            if let Some(cell) = self.claims.get_mut(pair)
+                && cell.cuda.is_unasked()
+            {
+                cell.cuda = CudaClaims::absent(&why);
+            }
+        }
     }
 
     /// The bridge at `address`.

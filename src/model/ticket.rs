@@ -2,7 +2,7 @@
 //! concluded from them. A pasted text is a claim about a host; nothing in it was measured by us.
 
 use super::{
-    finding::Finding,
+    finding::{Confidence, Finding},
     report::{Grading, Verdict},
 };
 use schemars::JsonSchema;
@@ -21,9 +21,19 @@ pub struct Ticket {
     pub launch: Vec<Citation>,
     /// Symptoms and refusals that somebody or something reported.
     pub remarks: Vec<Remark>,
-    /// What each file says of the host's GPUs, where they cannot be of one host: "a.txt shows 8 GPUs".
+    /// In what the files contradict, so that they cannot be of one host at one time, a sentence a matter: "number of GPUs:
+    /// a.txt shows 8 GPUs; b.txt shows 4 GPUs".
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Files (or lines of one) that were therefore kept apart: nothing of them is in the snapshot.
+    #[serde(default)]
+    pub left_out: Vec<String>,
+    /// Files that name no GPU and were taken for the host of the others because they show as many.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Texts whose GPUs could not be matched with those of the others, so that what they say of them is left out.
+    #[serde(default)]
+    pub unmatched: Vec<String>,
     /// Transports that NCCL chose, one per ordered pair of ranks and transport.
     pub transports: Vec<Transport>,
 }
@@ -73,12 +83,16 @@ pub enum RemarkKind {
     Garbage,
     /// Something does not come to an end.
     Hang,
+    /// Ranks wait for each other longer than usual: a hang, or work that takes its time.
+    Waiting,
     /// The kernel logged a fault of the IOMMU.
     IommuFault,
     /// A GPU is gone from the bus or does not answer.
     GpuLost,
-    /// The driver refused peer access, or a peer is not visible.
+    /// The driver refused peer access.
     PeerRefused,
+    /// A process asked for a GPU that it does not see.
+    GpuInvisible,
     /// Memory could not be shared between processes.
     SharingFailed,
     /// /dev/shm is full.
@@ -102,9 +116,11 @@ impl RemarkKind {
             RemarkKind::WrongData => "copied bytes are wrong",
             RemarkKind::Garbage => "the model answers garbage",
             RemarkKind::Hang => "it hangs",
+            RemarkKind::Waiting => "ranks wait for each other: a hang, or work that takes its time",
             RemarkKind::IommuFault => "the IOMMU logged faults",
             RemarkKind::GpuLost => "a GPU is lost",
             RemarkKind::PeerRefused => "peer access refused",
+            RemarkKind::GpuInvisible => "a process asked for a GPU that it does not see",
             RemarkKind::SharingFailed => "memory could not be shared between processes",
             RemarkKind::ShmFull => "/dev/shm is full",
             RemarkKind::NotInitialised => "CUDA error 802: system not yet initialised",
@@ -119,7 +135,11 @@ impl RemarkKind {
     pub fn suspects_peers(self) -> bool {
         matches!(
             self,
-            RemarkKind::WrongData | RemarkKind::Garbage | RemarkKind::Hang | RemarkKind::IommuFault
+            RemarkKind::WrongData
+                | RemarkKind::Garbage
+                | RemarkKind::Hang
+                | RemarkKind::Waiting
+                | RemarkKind::IommuFault
         )
     }
 }
@@ -194,6 +214,9 @@ pub struct Conclusion {
     pub fix: Vec<String>,
     /// Id of the cause page, if it is one.
     pub cause: Option<String>,
+    /// How sure the explanation is; `null` where the texts state all of it themselves.
+    #[serde(default)]
+    pub confidence: Option<Confidence>,
 }
 
 /// Something that the inputs do not tell.

@@ -4,7 +4,11 @@ use super::{
     mechanism::Place,
     wire::{Advertised, Opened},
 };
-use crate::model::{case::Outcome, pair::OrderedPair, snapshot::Snapshot};
+use crate::model::{
+    case::Outcome,
+    pair::OrderedPair,
+    snapshot::{CudaClaims, Snapshot},
+};
 use std::collections::BTreeMap;
 
 /// Claims of all pairs of a run.
@@ -28,10 +32,17 @@ impl<'a> Claims<'a> {
 
     /// Takes in what a worker found when it opened.
     pub(super) fn learn(&mut self, opened: &Opened) {
-        self.advertised.extend(opened.advertised.iter().copied());
+        self.advertised.extend(opened.advertised.iter().cloned());
         let refused = opened.refused.iter();
         self.refused
             .extend(refused.map(|(pair, name, code)| (*pair, (name.clone(), *code))));
+    }
+
+    /// What CUDA claims of the pairs that it was asked about, to be kept with the readings.
+    pub(super) fn of_cuda(&self) -> Vec<(OrderedPair, CudaClaims)> {
+        let all = self.advertised.iter();
+        all.map(|(pair, advertised)| (*pair, advertised.claims.clone()))
+            .collect()
     }
 
     /// Whether any pair is advertised.

@@ -19,7 +19,7 @@ use crate::{
         pair::{GpuIndex, OrderedPair},
         reduction::Reduction,
         report::Selftest,
-        snapshot::{Authenticity, Observation, Snapshot},
+        snapshot::{Authenticity, CudaClaims, Observation, Snapshot},
     },
 };
 use std::{
@@ -54,6 +54,8 @@ pub enum Came<'r> {
     Selftest(&'r Selftest),
     /// An all-reduce that was timed.
     Reduction(&'r Reduction),
+    /// What CUDA claims of the pairs.
+    Claims(&'r [(OrderedPair, CudaClaims)]),
 }
 
 /// All that a run brought.
@@ -69,6 +71,8 @@ pub struct Results {
     pub selftest: Option<Selftest>,
     /// What the CUDA library's markers said.
     pub authenticity: Authenticity,
+    /// What CUDA claims of the pairs, once a worker opened.
+    pub cuda_claims: Vec<(OrderedPair, CudaClaims)>,
     /// CUDA version of the driver, once a worker opened.
     pub cuda_version: Option<i32>,
     /// Phase and milliseconds.
@@ -172,6 +176,8 @@ impl Supervisor<'_, '_> {
             self.results.authenticity = opened.authenticity;
             self.results.cuda_version = Some(opened.cuda_version);
             self.claims.learn(opened);
+            self.results.cuda_claims = self.claims.of_cuda();
+            (self.hooks.came)(Came::Claims(&self.results.cuda_claims));
         }
         self.give_up_at = Some(
             self.started + self.plan.budget.time_limit(self.plan.gpus.len()) * self.pool.factor,

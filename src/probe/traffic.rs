@@ -19,7 +19,8 @@ use crate::{
     ffi::process,
     model::{
         case::Outcome,
-        snapshot::{Authenticity, Observation, Snapshot},
+        pair::OrderedPair,
+        snapshot::{Authenticity, CudaClaims, Observation, Snapshot},
         traffic::Traffic,
     },
 };
@@ -52,6 +53,8 @@ pub struct Results {
     pub observations: Vec<Observation>,
     /// What stood below the driver interface.
     pub authenticity: Authenticity,
+    /// What CUDA claims of the pairs.
+    pub cuda_claims: Vec<(OrderedPair, CudaClaims)>,
     /// The fixed environment of the worker.
     pub worker_environment: Vec<String>,
     /// Where the time went.
@@ -105,6 +108,10 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, hooks: Hooks) -> Result<Results, St
         ));
     }
     let authenticity = opened.authenticity;
+    let advertised = opened.advertised.iter();
+    let cuda_claims = advertised
+        .map(|(pair, advertised)| (*pair, advertised.claims.clone()))
+        .collect();
     let mut run = Run {
         pool: &mut pool,
         hooks,
@@ -142,6 +149,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, hooks: Hooks) -> Result<Results, St
         traffic,
         observations,
         authenticity,
+        cuda_claims,
         worker_environment: environment_words(&pool.environment),
         timings_ms: timings.laps,
         left_out: plan.left_out,

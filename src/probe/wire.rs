@@ -14,7 +14,7 @@ use crate::model::{
     pci::PciAddress,
     reduction::Reduction,
     report::{BenchRow, Selftest},
-    snapshot::Authenticity,
+    snapshot::{Authenticity, CudaClaims},
     traffic::Traffic,
 };
 use serde::{Deserialize, Serialize};
@@ -159,14 +159,12 @@ pub struct OpenedGpu {
 }
 
 /// CUDA's claims of an ordered pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advertised {
     /// cuDeviceCanAccessPeer(source, destination).
     pub can_access: bool,
-    /// Native atomics over the link.
-    pub native_atomics: bool,
-    /// Performance rank; lower is faster.
-    pub rank: i32,
+    /// The same with the attributes of the pair, to be kept.
+    pub claims: CudaClaims,
 }
 
 /// The answer to one case.

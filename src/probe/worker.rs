@@ -10,12 +10,15 @@ use super::{
     wire::{Advertised, Answer, Layout, Open, Opened, OpenedGpu, Reply, Request},
 };
 use crate::{
+    ffi::driver::{code, p2p},
     gpu::{Context, Device, PinnedMemory, System, context::PeerChange},
     model::{
         case::{Case, Rung, Subject},
         finding::Severity,
         pair::{GpuIndex, OrderedPair},
         pci::PciAddress,
+        reading::{Absence, Reading},
+        snapshot::CudaClaims,
         traffic::Flow,
     },
     words::Key,
@@ -26,9 +29,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// CUdevice_P2PAttribute numbers (cuda.h).
-const PERFORMANCE_RANK: i32 = 1;
-const NATIVE_ATOMICS: i32 = 3;
 /// Peers that a device may have enabled at once without NVSwitch (CUDA programming guide).
 const MOST_PEERS: usize = 8;
 
@@ -210,8 +210,7 @@ impl Worker {
         else {
             return Ok(Advertised {
                 can_access: false,
-                native_atomics: false,
-                rank: -1,
+                claims: CudaClaims::default(),
             });
         };
         let (s, d) = (
@@ -219,11 +218,26 @@ impl Worker {
             destination.context.device().handle,
         );
         let driver = self.system.driver();
+        let can_access = driver.can_access_peer(s, d)?;
+        let ask = |attribute: i32| match driver.p2p_attribute(attribute, s, d) {
+            Ok(value) => Reading::Known(value),
+            // An older driver answers so to the number of an attribute that it does not know.
+            Err(error) if error.code == code::INVALID_VALUE => Reading::Absent(
+                Absence::NotSupported(format!("attribute {attribute}: {}", error.name)),
+            ),
+            Err(error) => Reading::Absent(Absence::Failed(error.to_string())),
+        };
+        let yes = |attribute: i32| ask(attribute).map(|value| value != 0);
         Ok(Advertised {
-            can_access: driver.can_access_peer(s, d)?,
-            // Older drivers lack an attribute: then nothing is claimed.
-            native_atomics: driver.p2p_attribute(NATIVE_ATOMICS, s, d).unwrap_or(0) != 0,
-            rank: driver.p2p_attribute(PERFORMANCE_RANK, s, d).unwrap_or(-1),
+            can_access,
+            claims: CudaClaims {
+                can_access: Reading::Known(can_access),
+                performance_rank: ask(p2p::PERFORMANCE_RANK),
+                access: yes(p2p::ACCESS),
+                native_atomics: yes(p2p::NATIVE_ATOMICS),
+                array_access: yes(p2p::ARRAY_ACCESS),
+                only_partial_atomics: yes(p2p::ONLY_PARTIAL_ATOMICS),
+            },
         })
     }
 

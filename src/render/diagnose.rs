@@ -6,10 +6,10 @@ use super::{
     page::{Options, Page, Tone, banner, count, cut, pad},
 };
 use crate::model::{
-    finding::{Confidence, Finding},
+    finding::{Confidence, Finding, WARNING},
     report::Grading,
     snapshot::Snapshot,
-    ticket::{Conclusion, Diagnosis, Ticket},
+    ticket::{Conclusion, Diagnosis, Remark, Ticket},
 };
 use std::io::{self, Write};
 
@@ -96,7 +96,7 @@ fn whole(
         page.labelled(Tone::Bad, &format!("{word}: "), Tone::Plain, meaning)?;
     }
     head(ticket, diagnosis, snapshot, page)?;
-    let mut hidden = 0;
+    let mut hidden = apart(ticket, limits, page)?;
     hidden += disagreements(snapshot, limits, page)?;
     hidden += reported(ticket, limits, page)?;
     hidden += conclusions(ticket, diagnosis, snapshot, limits, page)?;
@@ -199,13 +199,64 @@ fn head(
             &verdict.cause,
         )?;
     }
+    // One of them says that the map of GPUs is not whole.
+    for told in ticket.unmatched.iter().take(1) {
+        page.labelled(
+            Tone::Doubt,
+            &pad("note", width),
+            Tone::Plain,
+            &cut(told, 240),
+        )?;
+    }
+    if !ticket.assumed.is_empty() {
+        let (names, their) = match ticket.assumed.len() {
+            1 => ("names", "its"),
+            _ => ("name", "their"),
+        };
+        page.labelled(
+            Tone::Doubt,
+            &pad("note", width),
+            Tone::Plain,
+            &format!(
+                "{} {names} no GPU: that {their} GPUs are those of the other files is assumed, by their number",
+                cut(&ticket.assumed.join(", "), 120)
+            ),
+        )?;
+    }
     Ok(())
+}
+
+/// Files of several hosts: told before all that follows from the rest.
+fn apart(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<usize> {
+    if ticket.hosts.is_empty() {
+        return Ok(0);
+    }
+    let whole = limits.lists == usize::MAX;
+    let short = |text: &str, most: usize| match whole {
+        true => text.to_string(),
+        false => cut(text, most),
+    };
+    page.heading("Not of one host at one time")?;
+    let rows = match whole {
+        true => usize::MAX,
+        false => limits.lists.clamp(1, 5),
+    };
+    for line in ticket.hosts.iter().take(rows) {
+        page.labelled(Tone::Bad, "  ! ", Tone::Plain, &short(line, 300))?;
+    }
+    let names = short(&ticket.left_out.join(", "), 160);
+    page.text(
+        2,
+        Tone::Plain,
+        &format!("Left out of all that follows: {names}"),
+    )?;
+    Ok(ticket.hosts.len().saturating_sub(rows))
 }
 
 fn disagreements(snapshot: &Snapshot, limits: Limits, page: &mut Page<'_>) -> io::Result<usize> {
     let all = &snapshot.topology.disagreements;
     let mut shown = 0;
-    for one in all.iter().take(limits.lists.min(limits.evidence)) {
+    for one in all.iter().take(limits.lists.min(limits.evidence).max(1)) {
         if shown == 0 {
             page.heading("Sources disagree")?;
         }
@@ -239,7 +290,10 @@ fn reported(ticket: &Ticket, limits: Limits, page: &mut Page<'_>) -> io::Result<
         } else {
             3
         });
-    for (at, remark) in ticket.remarks.iter().take(shown).enumerate() {
+    // What is a symptom of peers comes before what engines say of themselves.
+    let mut remarks: Vec<&Remark> = ticket.remarks.iter().collect();
+    remarks.sort_by_key(|r| (!r.kind.suspects_peers(), r.by_person));
+    for (at, remark) in remarks.into_iter().take(shown).enumerate() {
         if at == 0 {
             page.heading("Reported")?;
         }
@@ -295,12 +349,18 @@ fn conclusion(
         Tone::Doubt,
         &format!("  {number}. "),
         Tone::Strong,
-        &match &one.cause {
-            Some(cause) => format!("{} ({cause})", one.title),
-            None => one.title.clone(),
+        &match (&one.cause, one.confidence.map(sure)) {
+            (Some(cause), Some(sure)) => format!("{} ({cause}, {sure})", one.title),
+            (Some(cause), None) => format!("{} ({cause})", one.title),
+            // The title is what the text says; how sure the reason is stands before the reason.
+            (None, _) => one.title.clone(),
         },
     )?;
-    page.labelled(Tone::Faint, "     why  ", Tone::Plain, &one.because)?;
+    let because = match (&one.cause, one.confidence.map(sure)) {
+        (None, Some(sure)) => format!("{sure}: {}", one.because),
+        _ => one.because.clone(),
+    };
+    page.labelled(Tone::Faint, "     why  ", Tone::Plain, &because)?;
     rows(&one.evidence, &one.fix, ticket, snapshot, limits, page)
 }
 
@@ -331,12 +391,28 @@ fn rows(
         )?;
         label = "          ";
     }
+    // A fix without its warning is worse than none: what is left out is only ever a fix.
+    let (warnings, fixes): (Vec<&String>, Vec<&String>) =
+        fixes.iter().partition(|fix| fix.starts_with(WARNING));
+    let shown = fixes.iter().take(limits.fixes);
     let mut label = "     fix  ";
-    for fix in fixes.iter().take(limits.fixes) {
+    for fix in shown {
         page.labelled(Tone::Faint, label, Tone::Plain, fix)?;
         label = "          ";
     }
+    for warning in warnings {
+        page.labelled(Tone::Doubt, label, Tone::Doubt, warning)?;
+        label = "          ";
+    }
     Ok(evidence.len().saturating_sub(limits.evidence) + fixes.len().saturating_sub(limits.fixes))
+}
+
+fn sure(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Possible => "possible",
+        Confidence::Probable => "probable",
+        Confidence::Established => "established",
+    }
 }
 
 fn suspects(

@@ -228,10 +228,17 @@ fn relation_words(comparison: &Comparison) -> String {
 fn matching_words(comparison: &Comparison) -> String {
     let matching = &comparison.matching;
     let by = |by: MatchedBy| matching.pairs.iter().filter(|m| m.by == by).count();
+    let slot = match comparison.relation {
+        Relation::SameHost => "by PCI address (the same slot)",
+        _ => "by PCI address (the hosts are laid out alike)",
+    };
     let ways: Vec<String> = [
-        (by(MatchedBy::Uuid), "by UUID"),
-        (by(MatchedBy::PciAddress), "by PCI address"),
-        (by(MatchedBy::Position), "by position"),
+        (by(MatchedBy::Uuid), "by UUID (the same card)"),
+        (by(MatchedBy::PciAddress), slot),
+        (
+            by(MatchedBy::Position),
+            "by position (in the order of their addresses, a guess)",
+        ),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)

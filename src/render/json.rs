@@ -3,9 +3,10 @@
 
 use crate::model::{
     case::{Record, Subject},
+    pair::OrderedPair,
     reduction::Reduction,
     report::{Report, SCHEMA_VERSION, Selftest},
-    snapshot::{Authenticity, Observation, Snapshot},
+    snapshot::{Authenticity, CudaClaims, Observation, Snapshot},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,8 @@ pub enum Beside {
     Selftest(Selftest),
     /// An all-reduce that was timed.
     Reduction(Reduction),
+    /// What CUDA claims of the pairs.
+    Claims(Vec<(OrderedPair, CudaClaims)>),
 }
 
 /// A journal that was read.

@@ -560,7 +560,75 @@ fn reports_of_two_commands_have_only_the_host_in_common() {
         comparison.warnings
     );
     assert!(comparison.configuration.is_empty());
-    assert_ne!(comparison.exit_code(), 0);
+    assert!(comparison.verdicts.is_empty(), "{:?}", comparison.verdicts);
+    assert_eq!(comparison.exit_code(), 3);
+    let text = text(&comparison);
+    for said in [
+        "only A has it: B is a report of 'measure'",
+        "only B has it: A is a report of 'qualify'",
+        "A is a report of 'qualify', B one of 'measure'",
+    ] {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(said), "{said}: {text}");
+    }
+    for wrong in [
+        "none is taken of what is wrong",
+        "does not know it",
+        "not run",
+    ] {
+        assert!(!text.contains(wrong), "{text}");
+    }
+}
+
+/// Why a number is missing: what was wrong is not timed, and what was not tried is not either.
+#[test]
+fn a_missing_number_has_its_own_reason() {
+    let whys = |other: &Report| -> Vec<String> {
+        let comparison = compare(&good(), other, ("a", "b"));
+        let left = comparison.not_compared.iter();
+        left.filter(|n| n.what == "rates and times")
+            .map(|n| n.why.clone())
+            .collect()
+    };
+    let wrong = whys(&broken_sister());
+    assert!(
+        wrong.iter().all(|w| w.contains("not intact there")),
+        "{wrong:?}"
+    );
+    let mut fewer = good();
+    fewer.records.retain(|r| r.case.mechanism != "sm-load");
+    let untimed = whys(&fewer);
+    assert!(
+        untimed.iter().all(|w| w.contains("not timed there")),
+        "{untimed:?}"
+    );
+    assert_eq!((wrong.len(), untimed.len()), (1, 1));
+}
+
+/// Where something lies is no setting; what was loaded from there is.
+#[test]
+fn paths_of_libraries_and_scratch_files_are_no_configuration() {
+    let with = |path: &str, cache: &str, nccl: &str| {
+        let mut report = good();
+        report.snapshot.environment = vec![
+            ("LD_LIBRARY_PATH".to_string(), path.to_string()),
+            ("VLLM_CONFIG_ROOT".to_string(), cache.to_string()),
+        ];
+        report.notes = vec![format!("NCCL {nccl} from {path}/libnccl.so.2")];
+        report
+    };
+    let a = with("/opt/a", "/tmp/run-1/c", "2.27.3");
+    let same = compare(&a, &with("/opt/b", "/tmp/run-2/c", "2.27.3"), ("a", "b"));
+    assert_eq!(same.exit_code(), 0, "{:?}", same.configuration);
+    let other = compare(&a, &with("/opt/b", "/tmp/run-2/c", "2.28.1"), ("a", "b"));
+    let whats: Vec<&str> = other
+        .configuration
+        .iter()
+        .map(|d| d.what.as_str())
+        .collect();
+    assert_eq!(whats, ["NCCL version"]);
+    let moved = compare(&a, &with("/opt/a", "/srv/c", "2.27.3"), ("a", "b"));
+    assert_eq!(moved.configuration[0].what, "environment VLLM_CONFIG_ROOT");
 }
 
 #[test]

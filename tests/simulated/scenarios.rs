@@ -333,3 +333,37 @@ fn sixteen_gpus_take_turns_at_the_eight_peers_that_cuda_allows() {
         .collect::<std::collections::BTreeSet<_>>();
     assert_eq!(judged.len(), 16 * 15);
 }
+
+/// What CUDA says of pairs is kept with the readings: known, or absent with the driver's own answer.
+#[test]
+fn attributes_of_cuda_are_kept_for_every_ordered_pair() {
+    use peerproof::model::{pair::OrderedPair, reading::Absence};
+    let few = ["--mechanism", "ce-push"];
+    let host = Host::new("hgx-h200-x8").qualify(&["--mechanism", "ce-push", "--gpus", "0,1"]);
+    let of = |report: &peerproof::model::report::Report, source, destination| {
+        let pair = OrderedPair::new(source, destination).unwrap();
+        report.snapshot.claims.get(pair).unwrap().cuda.clone()
+    };
+    let asked = of(&host, 1, 0);
+    assert_eq!(asked.can_access.known(), Some(&true));
+    assert_eq!(asked.performance_rank.known(), Some(&0));
+    assert_eq!(asked.access.known(), Some(&true));
+    assert_eq!(asked.native_atomics.known(), Some(&true));
+    assert_eq!(asked.array_access.known(), Some(&true));
+    assert_eq!(asked.only_partial_atomics.known(), Some(&false));
+    let left_out = of(&host, 2, 0).can_access;
+    assert!(
+        matches!(left_out.absence(), Some(Absence::SourceMissing(why)) if why.contains("not chosen")),
+        "{left_out:?}"
+    );
+    // A driver before CUDA 13 does not know the last one.
+    let refused = Host::new("two-gpus-no-p2p").qualify(&few);
+    let claims = of(&refused, 0, 1);
+    assert_eq!(claims.can_access.known(), Some(&false));
+    assert_eq!(claims.native_atomics.known(), Some(&false));
+    let older = claims.only_partial_atomics.absence();
+    assert!(
+        matches!(older, Some(Absence::NotSupported(why)) if why.contains("CUDA_ERROR_INVALID_VALUE")),
+        "{older:?}"
+    );
+}

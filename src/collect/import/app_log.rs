@@ -44,10 +44,10 @@ const SYMPTOMS: &[(RemarkKind, &[&str])] = &[
         RemarkKind::SharingFailed,
         &["cuMemImportFromShareableHandle"],
     ),
-    (RemarkKind::PeerRefused, &["invalid device ordinal"]),
+    (RemarkKind::GpuInvisible, &["invalid device ordinal"]),
     (RemarkKind::PeerRefused, &["peer access is not supported"]),
     (
-        RemarkKind::PeerRefused,
+        RemarkKind::GpuInvisible,
         &["nvmlDeviceGetHandleByPciBusId", "ot Found"],
     ),
     (RemarkKind::ShmFull, &["No space left on device", "shm"]),
@@ -60,13 +60,13 @@ const SYMPTOMS: &[(RemarkKind, &[&str])] = &[
         RemarkKind::Hang,
         &["Watchdog caught collective operation timeout"],
     ),
+    // vLLM says so after a minute; compiling and loading take as long.
     (
-        RemarkKind::Hang,
+        RemarkKind::Waiting,
         &["No available shared memory broadcast block found"],
     ),
     (RemarkKind::Hang, &["watchdog timeout"]),
     (RemarkKind::WrongData, &["Verification error @ element"]),
-    (RemarkKind::WrongData, &["Test failed!"]),
     (RemarkKind::WrongData, &["Out of bounds values", "FAILED"]),
     (RemarkKind::GpuLost, &["GPU is lost"]),
     (RemarkKind::GpuLost, &["fallen off the bus"]),

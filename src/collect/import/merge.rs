@@ -1,9 +1,10 @@
 //! Several partial snapshots of one host as one: GPUs are matched by PCI address, else by NVML's index, else by order where
 //! the numbers agree. The first source of a reading is followed; one that says something else is a disagreement with both
-//! places named, never dropped.
+//! places named, never dropped. Texts that cannot be of that host (`identity`) are not joined at all.
 
 use super::{
     host_text::Domains,
+    identity,
     part::{MOST_GPUS, Part},
 };
 use crate::{
@@ -12,7 +13,9 @@ use crate::{
         pair::{OrderedPair, PairTable},
         pci::PciAddress,
         reading::Reading,
-        snapshot::{Driver, Gpu, Host, IommuGroup, Origin, PairClaims, Snapshot, SourceNote},
+        snapshot::{
+            CudaClaims, Driver, Gpu, Host, IommuGroup, Origin, PairClaims, Snapshot, SourceNote,
+        },
         ticket::{Citation, RemarkKind, Ticket},
         topology::Disagreement,
     },
@@ -31,6 +34,8 @@ struct Filler {
     disagreements: Vec<Disagreement>,
     /// Source of each reading that was filled.
     origin: BTreeMap<String, String>,
+    /// The report among the inputs.
+    base: String,
     source: String,
 }
 
@@ -46,7 +51,8 @@ impl Filler {
         match (&*into, from) {
             (Reading::Known(old), Reading::Known(new)) => {
                 if !same(old, new) && self.disagreements.len() < MOST_DISAGREEMENTS {
-                    let first = self.origin.get(about).cloned().unwrap_or_default();
+                    // What no text filled in stood in the report already.
+                    let first = self.origin.get(about).unwrap_or(&self.base).clone();
                     self.disagreements.push(Disagreement {
                         about: about.to_string(),
                         claims: vec![(first, show(old)), (self.source.clone(), show(new))],
@@ -148,10 +154,18 @@ pub(super) fn join(
     let mut filler = Filler {
         disagreements: Vec::new(),
         origin: BTreeMap::new(),
-        source: name,
+        base: name.clone(),
+        source: name.clone(),
     };
+    let base = (!name.is_empty()).then_some((name.as_str(), &snapshot));
+    let apart = identity::apart(base, &parts);
+    ticket.hosts = apart.sentences;
+    ticket.left_out = apart.names;
+    let mut at = 0..;
+    let mut parts = parts;
+    parts.retain(|_| at.next().is_none_or(|at| !apart.parts.contains(&at)));
     line_up(&mut snapshot, &parts);
-    ticket.hosts = disagreeing(&snapshot, &parts);
+    ticket.assumed = assumed(&snapshot, &parts);
     for (source, part) in parts {
         filler.source = source;
         one(&mut snapshot, &mut filler, part, ticket);
@@ -222,38 +236,27 @@ fn line_up(snapshot: &mut Snapshot, parts: &[(String, Part)]) {
     snapshot.claims = PairTable::new(count);
 }
 
-/// What the files say of the number of GPUs, where they cannot be of one place: a matrix of nvidia-smi shows all GPUs that
-/// can be seen where it ran, so one with fewer than another text shows is of another host, or of a container. Logs and
-/// lists by address may show a part. Empty where they agree.
-fn disagreeing(snapshot: &Snapshot, parts: &[(String, Part)]) -> Vec<String> {
-    let matrix = |part: &Part| match &part.snapshot.origin {
-        Origin::Recorded { format, .. } => format.contains("topo"),
-        Origin::Live => false,
+/// Texts whose GPUs are taken for those of the others by number alone: they name none.
+fn assumed(snapshot: &Snapshot, parts: &[(String, Part)]) -> Vec<String> {
+    let named = |gpu: &Gpu| {
+        gpu.pci.known().is_some() || gpu.uuid.known().is_some() || gpu.name.known().is_some()
     };
-    let listed: Vec<(&String, usize, bool)> = parts
-        .iter()
-        .filter(|(_, p)| p.snapshot.gpus.len() > 1)
-        .map(|(source, p)| (source, p.snapshot.gpus.len(), matrix(p)))
-        .collect();
-    let matrices = listed.iter().filter(|(.., whole)| *whole);
-    let most = matrices
-        .clone()
-        .map(|(_, count, _)| *count)
-        .max()
-        .unwrap_or(0)
-        .max(snapshot.gpus.len());
-    if matrices.clone().all(|(_, count, _)| *count == most) {
-        return Vec::new();
-    }
-    let mut told: Vec<String> = Vec::new();
-    for (source, count, _) in listed {
-        let file = source.split(':').next().unwrap_or(source);
-        let one = format!("{file} shows {count} GPUs");
-        if !told.contains(&one) {
-            told.push(one);
+    let of_others = |file: &str| {
+        let mut others = parts.iter().filter(|(_, part)| part.file != file);
+        others.any(|(_, part)| part.snapshot.gpus.iter().any(named))
+            || snapshot.gpus.iter().any(|gpu| gpu.uuid.known().is_some())
+    };
+    let mut files: Vec<String> = Vec::new();
+    for (_, part) in parts {
+        let gpus = &part.snapshot.gpus;
+        // A file that names its GPUs elsewhere speaks of them throughout.
+        let mut own = parts.iter().filter(|(_, other)| other.file == part.file);
+        let names = own.any(|(_, other)| other.snapshot.gpus.iter().any(named));
+        if !gpus.is_empty() && !names && of_others(&part.file) && !files.contains(&part.file) {
+            files.push(part.file.clone());
         }
     }
-    told
+    files
 }
 
 /// Position of each of the part's GPUs in the joined list.
@@ -291,12 +294,14 @@ fn one(snapshot: &mut Snapshot, filler: &mut Filler, part: Part, ticket: &mut Ti
     let places = places(snapshot, &from);
     let lost = places.iter().filter(|p| p.is_none()).count();
     if lost > 0 {
-        snapshot.topology.notes.push(format!(
-            "{}: {lost} of its {} GPUs could not be matched with those of the other texts ({}); what it says of them is left out",
+        let told = format!(
+            "{}: {lost} of its {} GPUs could not be matched with the {} of the other texts; what it says of them is left out (nvidia-smi -q has both numbers and addresses)",
             filler.source,
             from.gpus.len(),
             snapshot.gpus.len()
-        ));
+        );
+        ticket.unmatched.push(told.clone());
+        snapshot.topology.notes.push(told);
     }
     for (gpu, place) in from.gpus.iter().zip(&places) {
         if let Some(into) = place.and_then(|at| snapshot.gpus.get_mut(at)) {
@@ -311,7 +316,16 @@ fn one(snapshot: &mut Snapshot, filler: &mut Filler, part: Part, ticket: &mut Ti
             None => snapshot.bridges.push(bridge),
             Some(old) => {
                 let about = format!("ACS of {}", old.pci);
-                filler.agree(&about, &mut old.acs, &bridge.acs);
+                filler.fill(
+                    &about,
+                    &mut old.acs,
+                    &bridge.acs,
+                    |acs| match acs.bits().as_slice() {
+                        [] => "off".to_string(),
+                        bits => bits.join(" "),
+                    },
+                    |a, b| a.control == b.control,
+                );
                 filler.first("", &mut old.identity, &bridge.identity);
                 filler.first("", &mut old.link_now, &bridge.link_now);
                 filler.first("", &mut old.link_max, &bridge.link_max);
@@ -436,12 +450,21 @@ fn fill_gpu(f: &mut Filler, into: &mut Gpu, from: &Gpu) {
     f.first("", &mut into.link_now, &from.link_now);
     f.first("", &mut into.link_max, &from.link_max);
     f.first("", &mut into.pcie_replays, &from.pcie_replays);
-    f.agree(&named("NUMA node"), &mut into.numa_node, &from.numa_node);
+    numa_node(f, &named("NUMA node"), &mut into.numa_node, &from.numa_node);
     f.first("", &mut into.package, &from.package);
-    f.agree(
+    f.fill(
         &named("bridges above"),
         &mut into.bridge_chain,
         &from.bridge_chain,
+        |chain| match chain.as_slice() {
+            [] => "none".to_string(),
+            all => all
+                .iter()
+                .map(PciAddress::to_string)
+                .collect::<Vec<_>>()
+                .join(" "),
+        },
+        Vec::eq,
     );
     f.agree(&named("root bus"), &mut into.root_bus, &from.root_bus);
     f.first("", &mut into.iommu, &from.iommu);
@@ -453,8 +476,27 @@ fn fill_gpu(f: &mut Filler, into: &mut Gpu, from: &Gpu) {
     f.first("", &mut into.bar1_sizes, &from.bar1_sizes);
 }
 
+/// -1 is the kernel's "the firmware did not tell": no node, and no other one than a text names.
+fn numa_node(f: &mut Filler, about: &str, into: &mut Reading<i32>, from: &Reading<i32>) {
+    let told = |reading: &Reading<i32>| reading.known().is_some_and(|node| *node >= 0);
+    if told(from) && into.known().is_some() && !told(into) {
+        *into = from.clone();
+        f.origin.insert(about.to_string(), f.source.clone());
+    } else if told(from) || into.known().is_none() {
+        f.agree(about, into, from);
+    }
+}
+
 fn fill_host(f: &mut Filler, into: &mut Host, from: &Host) {
-    f.agree("host name", &mut into.name, &from.name);
+    // A name may stand with its domain or without.
+    let short = |name: &String| name.split('.').next().map(str::to_ascii_lowercase);
+    f.fill(
+        "host name",
+        &mut into.name,
+        &from.name,
+        String::clone,
+        |a, b| short(a) == short(b),
+    );
     f.agree("kernel", &mut into.kernel, &from.kernel);
     f.first("", &mut into.os, &from.os);
     f.first("", &mut into.cpu_model, &from.cpu_model);
@@ -510,10 +552,23 @@ fn claims(snapshot: &mut Snapshot, f: &mut Filler, from: &Snapshot, places: &[Op
             p2p_write,
             p2p_nvlink,
             p2p_atomics,
+            p2p_pcie,
             nvlink_count,
+            cuda,
         } = &mut cell;
         let about = |what: &str| format!("{what} {moved}");
-        f.agree(&about("path type"), common_ancestor, &new.common_ancestor);
+        let path = |level: &u32| match topology::path_of_level(*level) {
+            Some(path) => path.to_string(),
+            None => level.to_string(),
+        };
+        let ancestor = &new.common_ancestor;
+        f.fill(
+            &about("path type"),
+            common_ancestor,
+            ancestor,
+            path,
+            u32::eq,
+        );
         f.agree(&about("P2P status for reads"), p2p_read, &new.p2p_read);
         f.agree(&about("P2P status for writes"), p2p_write, &new.p2p_write);
         f.agree(&about("P2P status for NVLink"), p2p_nvlink, &new.p2p_nvlink);
@@ -522,7 +577,11 @@ fn claims(snapshot: &mut Snapshot, f: &mut Filler, from: &Snapshot, places: &[Op
             p2p_atomics,
             &new.p2p_atomics,
         );
+        f.agree(&about("P2P status over PCIe"), p2p_pcie, &new.p2p_pcie);
         f.agree(&about("NVLinks"), nvlink_count, &new.nvlink_count);
+        if *cuda == CudaClaims::default() {
+            cuda.clone_from(&new.cuda);
+        }
         snapshot.claims.set(moved, cell);
     }
 }

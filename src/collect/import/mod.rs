@@ -7,6 +7,7 @@ mod error;
 mod host_text;
 mod hwloc_matrix;
 mod hwloc_xml;
+mod identity;
 mod lspci;
 mod lspci_tree;
 mod mask;

@@ -19,6 +19,8 @@ pub(super) struct Line {
 pub(super) struct Part {
     pub(super) file: String,
     pub(super) snapshot: Snapshot,
+    /// It shows every GPU that can be seen where it was taken.
+    pub(super) whole: bool,
     pub(super) citations: Vec<Citation>,
     pub(super) launch: Vec<Citation>,
     pub(super) remarks: Vec<Remark>,
@@ -42,6 +44,7 @@ impl Part {
                 format: format.to_string(),
                 file: file.to_string(),
             }),
+            whole: false,
             citations: Vec::new(),
             launch: Vec::new(),
             remarks: Vec::new(),

@@ -29,6 +29,7 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
     let mut place: Option<PciAddress> = None;
     let mut block = Block::default();
     let mut count = 0_u32;
+    let mut attached: Option<usize> = None;
     for line in lines {
         let text = line.text.trim_end();
         let name_and_value = text.split_once(" : ").or_else(|| {
@@ -63,6 +64,9 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
         };
         let (name, value) = (name.trim(), value.trim());
         let Some(address) = place else {
+            if name == "Attached GPUs" {
+                attached = value.parse().ok();
+            }
             of_driver(&mut part, name, value, line);
             continue;
         };
@@ -70,6 +74,13 @@ pub(super) fn read(file: &str, lines: &[Line]) -> Part {
         of_gpu(&mut part, address, &mut block, &path, name, value, line);
     }
     finish(&mut part, place, block);
+    part.whole = attached == Some(part.snapshot.gpus.len());
+    if attached.is_some() && !part.whole {
+        // Of chosen GPUs (-i) the place in the text is not the index.
+        for gpu in &mut part.snapshot.gpus {
+            gpu.nvml_index = Reading::default();
+        }
+    }
     part.gave = match part.snapshot.gpus.len() {
         1 => "1 GPU".to_string(),
         n => format!("{n} GPUs"),

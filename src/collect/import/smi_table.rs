@@ -32,6 +32,8 @@ pub(super) fn read_table(file: &str, lines: &[Line]) -> Part {
         }
         if text.contains("Processes:") {
             in_processes = true;
+            // Below the last of the GPUs.
+            part.whole = !part.snapshot.gpus.is_empty();
         }
         if !text.starts_with('|') {
             continue;

@@ -268,6 +268,7 @@ fn status_claims(file: &str, table: &Table, labels: &[&str], snapshot: &mut Snap
                 b'w' => &mut claims.p2p_write,
                 b'n' => &mut claims.p2p_nvlink,
                 b'a' => &mut claims.p2p_atomics,
+                b'p' => &mut claims.p2p_pcie,
                 _ => continue,
             };
             *slot = Reading::Known(status.to_string());

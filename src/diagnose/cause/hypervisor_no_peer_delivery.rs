@@ -132,8 +132,8 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>, cliques: Vec<String>) -> Findi
             "on the hypervisor: remove x-nv-gpudirect-clique=N from the vfio-pci device lines of this guest and restart it".to_string()
         },
         format!("in the guest, until then: {PEERS_OFF}"),
-        "do not set NCCL_P2P_USE_CUDA_MEMCPY: collectives then finish with wrong results".to_string(),
-        "kernel parameters of the guest (iommu=pt, pci=disable_acs_redir) do not help, and ACS on the host must stay on".to_string(),
+        "Warning: do not set NCCL_P2P_USE_CUDA_MEMCPY, with it collectives finish with wrong results; and leave ACS on the host on: in a VM's host it is the isolation between guests".to_string(),
+        "kernel parameters of the guest (iommu=pt, pci=disable_acs_redir) do not help".to_string(),
     ];
     let unread = e.gpus().any(|(_, g)| g.p2p_clique.known().is_none());
     if cliques.is_empty() && unread {

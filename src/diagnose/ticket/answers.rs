@@ -1,10 +1,13 @@
-//! What pasted logs and claims state for certain: what an engine or NCCL says of itself, why it says so, and what to do. In
-//! the words of the rules behind them (facts: failures.md part 2, engines.md 2 and 3).
+//! What pasted logs and claims state: what an engine or NCCL says of itself, why it says so, and what to do. In the words of
+//! the rules behind them (facts: failures.md part 2, engines.md 2 and 3). A line of a log is certain of what it reports and of
+//! nothing behind it: the reason for it is at most probable, and the other reasons are told with what tells them apart.
 
 use super::{claims, main_remark, suppose_all};
 use crate::diagnose::xid;
 use crate::model::{
+    finding::{Confidence, WARNING},
     pair::OrderedPair,
+    pci::PciAddress,
     snapshot::Snapshot,
     ticket::{Citation, Conclusion, Remark, RemarkKind, Ticket},
     xid::Xid,
@@ -29,6 +32,7 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         evidence,
         fix: fix.into_iter().map(str::to_string).collect(),
         cause: None,
+        confidence: Some(Confidence::Probable),
     };
     if let Some(lost) = said(RemarkKind::GpuLost) {
         let who = logged(ticket)
@@ -39,7 +43,7 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
             );
         out.push(make(
             format!("{who} does not answer any more"),
-            "all that follows from it (hangs, refusals, missing peers) is its consequence; pairs are not to be blamed"
+            "the GPU, its power, its riser or its slot; hangs, refusals and missing peers of that time follow from it, and pairs are not to be blamed for them"
                 .to_string(),
             vec![line(lost)],
             vec!["power-cycle the host, then reseat or replace the GPU or its riser; AER lines of its port in 'sudo dmesg' say whether the link failed first"],
@@ -47,56 +51,53 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
     }
     out.extend(xids(snapshot, ticket));
     if let Some(fault) = said(RemarkKind::IommuFault) {
-        out.push(make(
-            "the IOMMU refused accesses of a device".to_string(),
-            "its domain translates addresses, and what was refused was not delivered".to_string(),
-            vec![line(fault)],
-            if passes_through(snapshot) {
-                vec![
-                    "iommu=pt is on the command line already and did not take effect here: see that the log is of the same boot (its own 'Command line:'), that no later iommu=nopt or iommu.passthrough=0 undoes it, and that the log does not say 'Memory encryption detected', which switches it off; then 'grep . /sys/kernel/iommu_groups/*/type'",
-                ]
-            } else {
-                vec!["on bare metal: boot with iommu=pt (Intel: intel_iommu=on iommu=pt), then 'peerproof qualify'"]
-            },
-        ));
+        let (device, text) = first_fault(snapshot, ticket).unwrap_or((None, line(fault)));
+        out.push(iommu_fault(snapshot, text, device));
     }
     out.extend(custom_all_reduce(snapshot, ticket));
     let symptom = main_remark(ticket).filter(|r| r.kind.suspects_peers());
-    let switched_off = if symptom.is_some() {
-        "NCCL goes through host memory because it was told to, and the symptom is there all the same: it is not NCCL's peer path. The engines' own all-reduce kernels do not read this variable: --disable-custom-all-reduce as well, and if it stays, look at host memory, driver and model rather than at the pairs"
-    } else {
-        "NCCL goes through host memory because it was told to; the engines' own all-reduce kernels do not read this variable"
-    };
-    for (kind, because, fix) in [
-        (
-            RemarkKind::SharingFailed,
-            "the allocation cannot be shared by CUDA IPC, or the container forbids it: expandable segments and pool memory are the usual reasons",
-            "PYTORCH_CUDA_ALLOC_CONF without expandable_segments; in a container --ipc=host --cap-add=SYS_PTRACE; until then --disable-custom-all-reduce",
-        ),
-        (
-            RemarkKind::PeerRefused,
-            "a rank asked for a GPU that it may not see or reach: one visible GPU a rank hides its peers",
-            "show all GPUs to all ranks (CUDA_VISIBLE_DEVICES unset or equal) and choose by device number",
-        ),
-        (
-            RemarkKind::ShmFull,
-            "NCCL puts its segments into /dev/shm when peers are not used; docker gives 64 MiB",
-            "docker run --shm-size=1g (8 ranks: 2g) or --ipc=host; remove segments of crashed jobs",
-        ),
-        (
-            RemarkKind::PeersSwitchedOff,
-            switched_off,
-            "unset it after 'peerproof qualify' has proven the pairs",
-        ),
+    for kind in [
+        RemarkKind::SharingFailed,
+        RemarkKind::PeerRefused,
+        RemarkKind::GpuInvisible,
+        RemarkKind::ShmFull,
     ] {
         if let Some(remark) = said(kind) {
-            out.push(make(
-                kind.words().to_string(),
+            let Reason {
+                because,
+                fix,
+                confidence,
+            } = match kind {
+                RemarkKind::SharingFailed => sharing_failed(&remark.text),
+                RemarkKind::PeerRefused => peer_refused(snapshot),
+                RemarkKind::GpuInvisible => invisible(snapshot, &remark.text),
+                _ => shm_full(),
+            };
+            out.push(Conclusion {
+                confidence: Some(confidence),
+                ..make(kind.words().to_string(), because, vec![line(remark)], fix)
+            });
+        }
+    }
+    if let Some(remark) = said(RemarkKind::PeersSwitchedOff) {
+        let because = match symptom {
+            Some(_) => {
+                "NCCL was told to go through host memory; the engines' own all-reduce kernels do not read this variable. If the symptom is of this very run, it is not NCCL's peer path: then --disable-custom-all-reduce as well, and if it stays, look at host memory, driver and model rather than at the pairs"
+            }
+            None => {
+                "NCCL goes through host memory because it was told to; the engines' own all-reduce kernels do not read this variable"
+            }
+        };
+        out.push(Conclusion {
+            // NCCL prints what it read.
+            confidence: None,
+            ..make(
+                remark.kind.words().to_string(),
                 because.to_string(),
                 vec![line(remark)],
-                vec![fix],
-            ));
-        }
+                vec!["unset it after 'peerproof qualify' has proven the pairs"],
+            )
+        });
     }
     if let Some(transport) =
         through_host(ticket).filter(|_| said(RemarkKind::PeersSwitchedOff).is_none())
@@ -105,6 +106,196 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
     }
     out.extend(patched_driver(snapshot));
     out
+}
+
+/// Why a line may be there, and what to do.
+struct Reason {
+    because: String,
+    fix: Vec<&'static str>,
+    confidence: Confidence,
+}
+
+/// The device that a fault names, as AMD and Intel spell it: "nvidia 0000:21:00.0: AMD-Vi", "device [01:00.0]", "device=21:00.0".
+fn device_of(text: &str) -> Option<PciAddress> {
+    let mut words = text.split([' ', '[', ']', '=', ',']);
+    words.find_map(|word| {
+        let word = word.trim_end_matches(':');
+        (word.contains(':') && word.contains('.'))
+            .then(|| word.parse().ok())
+            .flatten()
+    })
+}
+
+/// The fault of the IOMMU that says most, with its line: one of a GPU before others.
+fn first_fault(snapshot: &Snapshot, ticket: &Ticket) -> Option<(Option<PciAddress>, String)> {
+    let is_gpu = |device: PciAddress| {
+        let mut gpus = snapshot.gpus.iter().filter_map(|gpu| gpu.pci.known());
+        gpus.any(|pci| *pci == device)
+    };
+    let faults = ticket.citations.iter().filter(|c| {
+        c.about == "kernel log"
+            && (c.value.contains("IO_PAGE_FAULT") || c.value.contains("DMAR: [DMA"))
+    });
+    let all = faults.map(|c| (device_of(&c.value), format!("{} ({})", c.value, c.source)));
+    all.min_by_key(|(device, _)| !device.is_some_and(is_gpu))
+}
+
+/// Where every fault that was logged is of a device that is none of the GPUs: what is to be said of it.
+pub(super) fn foreign_fault(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion> {
+    let mut gpus = snapshot.gpus.iter().filter_map(|gpu| gpu.pci.known());
+    let known = gpus.clone().count() == snapshot.gpus.len() && !snapshot.gpus.is_empty();
+    let (device, line) = first_fault(snapshot, ticket)?;
+    let device = device?;
+    (known && gpus.all(|pci| *pci != device)).then(|| iommu_fault(snapshot, line, Some(device)))
+}
+
+fn iommu_fault(snapshot: &Snapshot, line: String, device: Option<PciAddress>) -> Conclusion {
+    let mut gpus = snapshot.gpus.iter().filter_map(|gpu| gpu.pci.known());
+    let known = gpus.clone().next().is_some();
+    let of_a_gpu = device.is_some_and(|device| gpus.any(|pci| *pci == device));
+    let (title, confidence) = match (device, of_a_gpu, known) {
+        (Some(device), true, _) => (
+            format!("the IOMMU refused accesses of GPU {device}"),
+            Confidence::Probable,
+        ),
+        (Some(device), false, true) => (
+            format!(
+                "the IOMMU refused accesses of {device}, which is none of the GPUs that these texts show"
+            ),
+            Confidence::Possible,
+        ),
+        (Some(device), ..) => (
+            format!("the IOMMU refused accesses of {device}"),
+            Confidence::Possible,
+        ),
+        (None, ..) => (
+            "the IOMMU refused accesses of a device".to_string(),
+            Confidence::Possible,
+        ),
+    };
+    let fix = if passes_through(snapshot) {
+        "iommu=pt is on the command line already and did not take effect here: see that the log is of the same boot (its own 'Command line:'), that no later iommu=nopt or iommu.passthrough=0 undoes it, and that the log does not say 'Memory encryption detected', which switches it off; then 'grep . /sys/kernel/iommu_groups/*/type'"
+    } else {
+        "on bare metal: boot with iommu=pt (Intel: intel_iommu=on iommu=pt), then 'peerproof qualify'"
+    };
+    Conclusion {
+        title,
+        because: "its domain translates addresses, and what was refused was not delivered; a driver that uses an address it gave back, and a device that fails, are refused the same way".to_string(),
+        evidence: vec![line],
+        fix: vec![fix.to_string()],
+        cause: None,
+        confidence: Some(confidence),
+    }
+}
+
+fn sharing_failed(text: &str) -> Reason {
+    let (because, fix) = if text.contains("pidfd_getfd") {
+        (
+            "passing descriptors between processes was refused: a container's seccomp profile without SYS_PTRACE, or kernel.yama.ptrace_scope of 1 and more; expandable segments take this way, plain buffers do not",
+            vec![
+                "PYTORCH_CUDA_ALLOC_CONF without expandable_segments; in a container --ipc=host --cap-add=SYS_PTRACE; which gate it is: grep Seccomp /proc/self/status; cat /proc/sys/kernel/yama/ptrace_scope; until then --disable-custom-all-reduce",
+            ],
+        )
+    } else if text.contains("cuMemImportFromShareableHandle") {
+        (
+            "a handle of another process could not be taken in: that process's GPU is not visible here, the handle needs an IMEX channel, or a sandboxed kernel does not pass the call on",
+            vec![
+                "nvidia-smi -L in each rank's container: the lists must be the same; NCCL_CUMEM_ENABLE=0 tells whether it is this kind of handle",
+            ],
+        )
+    } else {
+        (
+            "memory of expandable segments or a pool has no handle for CUDA IPC; other reasons: ranks that do not see each other's GPUs, and containers without a common IPC namespace",
+            vec![
+                "PYTORCH_CUDA_ALLOC_CONF without expandable_segments; in a container --ipc=host --cap-add=SYS_PTRACE; until then --disable-custom-all-reduce",
+            ],
+        )
+    };
+    Reason {
+        because: because.to_string(),
+        fix,
+        confidence: Confidence::Probable,
+    }
+}
+
+/// Error 217: enabled on a pair that has no peer access.
+fn peer_refused(snapshot: &Snapshot) -> Reason {
+    let claimed: Vec<&String> = snapshot
+        .claims
+        .iter()
+        .flat_map(|(_, claims)| [claims.p2p_read.known(), claims.p2p_write.known()])
+        .flatten()
+        .collect();
+    if claimed.iter().any(|status| *status != "OK") {
+        return Reason {
+            because: "the driver offers no peer access on pairs of this host, as its claims say too: a program enabled it without asking first (217), or did so on such a pair".to_string(),
+            fix: vec![
+                "nothing to repair in the host: an engine or version that asks before it enables, or its settings for going through the host",
+            ],
+            confidence: Confidence::Probable,
+        };
+    }
+    Reason {
+        because: format!(
+            "a program enabled peer access on a pair that has none (217): product policy, chipset or guest (CNS, GNS), a registry key (DR), MIG or confidential computing{}",
+            match claimed.is_empty() {
+                true => "; what the driver claims was not given",
+                false =>
+                    "; the claims given here say OK, so they are of other GPUs or another time, or NVML and CUDA differ",
+            }
+        ),
+        fix: vec![
+            "nvidia-smi topo -p2p r (where the program runs): which pairs the driver refuses, and why",
+        ],
+        confidence: Confidence::Possible,
+    }
+}
+
+/// Error 101, and NVML's "Not Found".
+fn invisible(snapshot: &Snapshot, text: &str) -> Reason {
+    let narrowed = snapshot.environment.iter().find(|(name, value)| {
+        matches!(
+            name.as_str(),
+            "CUDA_VISIBLE_DEVICES" | "NVIDIA_VISIBLE_DEVICES"
+        ) && !matches!(value.as_str(), "" | "all" | "void")
+    });
+    let seen = |because: &str| match narrowed {
+        Some((name, value)) => format!("{because} ({name}={value} is set)"),
+        None => because.to_string(),
+    };
+    if text.contains("invalid device ordinal") {
+        return Reason {
+            because: seen(
+                "a process asked for a device number that it does not have: more ranks than visible GPUs, one visible GPU a rank and numbers of all, or a GPU that is gone",
+            ),
+            fix: vec![
+                "nvidia-smi -L (where the ranks run) against the number of ranks; then all GPUs to all ranks (CUDA_VISIBLE_DEVICES unset or equal), chosen by device number",
+            ],
+            confidence: match narrowed {
+                Some(_) => Confidence::Probable,
+                None => Confidence::Possible,
+            },
+        };
+    }
+    Reason {
+        because: seen(
+            "NVML does not show a GPU that a peer uses: a container for each GPU, one visible GPU a rank, or a GPU that is gone",
+        ),
+        fix: vec![
+            "nvidia-smi -L (in each rank's container): the lists must be the same; then show all GPUs to all ranks and choose by device number",
+        ],
+        confidence: Confidence::Probable,
+    }
+}
+
+fn shm_full() -> Reason {
+    Reason {
+        because: "NCCL puts its segments into /dev/shm where peers are not used: it is small (docker gives 64 MiB), or full of segments of crashed jobs or of other programs".to_string(),
+        fix: vec![
+            "'df -h /dev/shm' in the engine's container; where it is small: docker run --shm-size=1g (8 ranks: 2g) or --ipc=host; where it is full: remove segments of crashed jobs (ls -l /dev/shm/nccl-*)",
+        ],
+        confidence: Confidence::Probable,
+    }
 }
 
 /// Xids that a kernel log names, with the lines.
@@ -155,17 +346,21 @@ fn xids(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
             evidence: lines.into_iter().take(2).collect(),
             fix: vec![fix.to_string()],
             cause: None,
+            confidence: xid::meaning(code).map(|_| Confidence::Probable),
         }
     };
     all.into_iter().map(conclude).collect()
 }
 
-/// Peer access over PCIe on GeForce GPUs, which no stock driver gives.
+/// Peer access over PCIe on GeForce GPUs of a generation to which stock drivers do not offer it.
 fn patched_driver(snapshot: &Snapshot) -> Option<Conclusion> {
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
     let evidence = suppose_all(snapshot, &[]);
-    let geforce =
-        |gpu: &crate::model::snapshot::Gpu| gpu.name.known().is_some_and(|n| n.contains("GeForce"));
+    // Pascal and what came before it had it (facts: failures.md F25).
+    let geforce = |gpu: &crate::model::snapshot::Gpu| {
+        let name = gpu.name.known();
+        name.is_some_and(|n| n.contains("GeForce") && !n.contains("GTX"))
+    };
     let over_pcie = OrderedPair::all(count).any(|p| !evidence.has_nvlink(p));
     let is_offered = |p: OrderedPair| {
         let read = snapshot.claims.get(p).and_then(|c| c.p2p_read.known());
@@ -186,13 +381,15 @@ fn patched_driver(snapshot: &Snapshot) -> Option<Conclusion> {
             .map(|(name, value)| format!("/proc/driver/nvidia/params: {name}: {value}")),
     );
     Some(Conclusion {
-        title: "GeForce GPUs with peer access over PCIe: the driver is patched".to_string(),
-        because: "the stock driver offers none. On such hosts copies and NCCL were right and the engines' own all-reduce kernels returned garbage (club-3090#922)".to_string(),
+        title: "GeForce GPUs with peer access over PCIe: the driver is patched, or an early one that claims too much".to_string(),
+        because: "stock drivers offer none on these GPUs, but for early ones of the 525 line, which claimed it and did not deliver. On patched hosts copies and NCCL were right and the engines' own all-reduce kernels returned garbage (club-3090#922)".to_string(),
         evidence: seen,
         fix: vec![
             "--disable-custom-all-reduce, which keeps NCCL's peers; 'peerproof qualify' tries kernels apart from copies".to_string(),
+            format!("{WARNING}a patched driver is unsupported by NVIDIA; what was proven holds for this very build of it"),
         ],
         cause: None,
+        confidence: Some(Confidence::Probable),
     })
 }
 
@@ -248,13 +445,14 @@ fn through_host(ticket: &Ticket) -> Option<Conclusion> {
             0 => "NCCL uses no peer access: all its channels go through host memory".to_string(),
             n => format!("NCCL uses peer access on {n} of {all} paths; the rest go through host memory"),
         },
-        because: "NCCL's level allows P2P up to a path type only (across host bridges often not), and never where the driver refuses it; no fault by itself".to_string(),
+        because: "NCCL's level allows P2P up to a path type only (across host bridges often not), and never where the driver refuses it or ranks do not see each other's GPUs; no fault by itself".to_string(),
         evidence: vec![format!(
             "{} -> {} via {} ({})",
             shm.devices.0, shm.devices.1, shm.via, shm.source
         )],
-        fix: vec!["NCCL_P2P_LEVEL=SYS uses it on all paths; only after 'peerproof qualify' has proven them".to_string()],
+        fix: vec!["NCCL_P2P_LEVEL=SYS uses it on all paths where the driver offers it; only after 'peerproof qualify' has proven them".to_string()],
         cause: None,
+        confidence: Some(Confidence::Probable),
     })
 }
 
@@ -298,6 +496,7 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
             evidence: vec![format!("disable_custom_all_reduce=True ({})", flag.source)],
             fix: vec![fix],
             cause: None,
+            confidence: None,
         });
     }
     let said = match (said, asked) {
@@ -311,6 +510,7 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
                 evidence: vec![format!("{}={world} ({})", about.about, about.source)],
                 fix: vec!["a group of 2, 4, 6 or 8, or NCCL".to_string()],
                 cause: None,
+                confidence: None,
             });
         }
         _ => return None,
@@ -377,5 +577,9 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
         }],
         fix: vec![fix.to_string()],
         cause: None,
+        // The engine names its rule itself; why its test of peers failed it does not know.
+        confidence: text
+            .contains("P2P test failed")
+            .then_some(Confidence::Probable),
     })
 }

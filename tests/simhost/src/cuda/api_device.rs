@@ -137,7 +137,8 @@ export! {
         // SAFETY: the caller's pointer.
         unsafe { put(can, c_int::from(driver.world.topology.can_access(a, b))) }
     }
-    /// One number about a pair: 1 performance rank, 2 access, 3 native atomics, 4 array access.
+    /// One number about a pair: 1 performance rank, 2 access, 3 native atomics, 4 array access; from CUDA 13 on 5, whether
+    /// only some atomics are native.
     fn cuDeviceGetP2PAttribute(value: *mut c_int, number: c_int, source: c_int, destination: c_int) {
         let driver = driver()?;
         let (a, b) = (driver.device(source)?, driver.device(destination)?);
@@ -147,6 +148,8 @@ export! {
             1 => c_int::from(topology.nvlinks(a, b) == 0),
             2 | 4 => c_int::from(topology.can_access(a, b)),
             3 => c_int::from(topology.native_atomics(a, b)),
+            // No scenario has a link that carries only some.
+            5 if driver.world.scenario.driver.cuda >= 13000 => 0,
             _ => return Err(INVALID_VALUE),
         };
         // SAFETY: the caller's pointer.
