@@ -40,9 +40,8 @@ pub struct WantedCase {
 
 /// What keeps serving engines off peers that deliver wrong data. NCCL's switch alone does not reach the engines' own kernels, and the
 /// profiles of the engines, which 'peerproof recommend' reads, know every switch.
-pub(crate) const PEERS_OFF: &str = "NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce (vLLM, SGLang), \
-    VLLM_ALLREDUCE_USE_SYMM_MEM=0 and VLLM_ALLREDUCE_USE_FLASHINFER=0 (vLLM: both are on by themselves and read none of the others); \
-    for any engine 'peerproof recommend --engine ENGINE --from REPORT' prints all of its switches";
+pub(crate) const PEERS_OFF: &str = "NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce, for vLLM also \
+    VLLM_ALLREDUCE_USE_SYMM_MEM=0 and VLLM_ALLREDUCE_USE_FLASHINFER=0 ('peerproof recommend --engine ENGINE' has all switches)";
 
 /// Pairs that a cause asks about at most: more of the same answer nothing new.
 pub(crate) const ASKED_PAIRS: usize = 4;

@@ -132,7 +132,7 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     finding.fix.push(if only_atomics(&broken, &failing) {
         "what sends atomics to peer memory: NVSHMEM and what stands on it (DeepEP and other expert all-to-all kernels: choose the engine's NCCL or all-gather backend), and programs of your own with system-scope atomics (use flags by release stores and acquire loads). Loads, stores and copies of these pairs are right: NCCL's and the engines' own all-reduces announce by stores, so their peers may stay on".to_string()
     } else if lowest < Some(Rung::Reduced) {
-        format!("everything that uses kernels off these pairs, NCCL as well, whose kernels load, store and wait for flags in peer memory, too: {PEERS_OFF}")
+        format!("{PEERS_OFF}; NCCL's kernels load, store and wait for flags in peer memory, too")
     } else {
         "--disable-custom-all-reduce (vLLM, SGLang); NCCL may stay on P2P, its own rungs are right".to_string()
     });
