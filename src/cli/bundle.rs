@@ -86,6 +86,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         let plain: String = stamp.chars().filter(char::is_ascii_alphanumeric).collect();
         PathBuf::from(format!("peerproof-bundle-{plain}.tar.gz"))
     });
+    if let Some(read) = options.report.as_ref().or(options.from.as_ref()) {
+        file::not_onto("--out", &path, read)?;
+    }
     save(&members.1, now.as_second().max(0) as u64, &path)?;
     tell(&path, &members.0)
 }

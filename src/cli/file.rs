@@ -36,6 +36,17 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Stop> {
     }
 }
 
+/// Refuses to write onto the file that is read: what it says would be lost.
+pub(super) fn not_onto(option: &str, path: &Path, input: &Path) -> Result<(), Stop> {
+    match (path.canonicalize(), input.canonicalize()) {
+        (Ok(out), Ok(read)) if out == read => Err(Stop::usage(format!(
+            "{option}: {} is the file that is read, and would be replaced; name another",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file beside its name and renames it into place: a reader sees all of it or what was there before. A link stays a
 /// link: the file behind it is what is replaced.
 ///
@@ -96,6 +107,20 @@ fn put(
 mod tests {
     use super::*;
     use std::os::unix::{fs::symlink, net::UnixListener};
+
+    #[test]
+    fn what_is_read_is_not_written_onto_by_any_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = folder.path().join("report.json");
+        std::fs::write(&read, "{}").unwrap();
+        let link = folder.path().join("link.json");
+        std::os::unix::fs::symlink(&read, &link).unwrap();
+        let around = folder.path().join(".").join("report.json");
+        for out in [&read, &link, &around] {
+            assert!(not_onto("--out", out, &read).is_err(), "{}", out.display());
+        }
+        assert!(not_onto("--out", &folder.path().join("other.json"), &read).is_ok());
+    }
 
     #[test]
     fn what_is_no_plain_file_is_never_replaced() {

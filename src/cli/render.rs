@@ -126,6 +126,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let format = options.format.or_else(by_ending).unwrap_or(Format::Text);
     if let Some(out) = &options.out {
         file::check("--out", out)?;
+        file::not_onto("--out", out, &options.report)?;
     }
     let (name, bytes) = map::read_file(&options.report)?;
     let Some(mut report) = diagnose::saved(&name, &bytes)? else {

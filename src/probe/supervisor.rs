@@ -450,7 +450,7 @@ impl Supervisor<'_, '_> {
             && let Some(unsafe_after) = self.first_failure(subject)
         {
             return not_run(format!(
-                "unsafe after {unsafe_after}: kernels that wait, and load, could hang"
+                "unsafe after {unsafe_after} (what waits, or runs under load, could hang)"
             ));
         }
         if case.timed && self.wrong.contains_key(&key) {
