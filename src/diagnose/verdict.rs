@@ -99,7 +99,13 @@ pub fn verdict(
 /// fault may lie behind what it had not come to.
 pub fn unfinished(verdict: Verdict) -> Verdict {
     match verdict.grading {
-        Grading::Fail | Grading::Inconclusive => verdict,
+        Grading::Fail => verdict,
+        // That the run ended early is why cases did not run, and is said with them.
+        Grading::Inconclusive if verdict.headline.contains("did not run") => verdict,
+        Grading::Inconclusive => Verdict {
+            headline: format!("the run did not end; until then: {}", verdict.headline),
+            ..verdict
+        },
         Grading::Pass | Grading::Warn => Verdict {
             grading: Grading::Inconclusive,
             headline: format!("the run did not end; until then: {}", verdict.headline),
