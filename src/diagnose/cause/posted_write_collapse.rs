@@ -25,115 +25,128 @@ pub(crate) const CAUSE: Cause = Cause {
     wants: None,
 };
 
-/// The slowest writer below a switch, under load, below this share of a fair part of what one moves alone. Fair writers divide
-/// the uplink evenly, however many they are; what was seen in the field is a seventh of a fair part.
+/// GPUs below one switch that move data at once divide its uplink: the median one, times how many they are, comes to at least
+/// what one moves alone, and to more where their bursts do not fall together. Below this share it collapsed; what was seen in
+/// the field is a seventh. The median and not the slowest: a thread of the host that comes late makes single flows slow.
 const SHARE: f64 = 0.6;
-/// Reads above this share are not hit.
-const READS: f64 = 0.25;
 
 fn rate(record: &Record) -> Option<f64> {
     let rate = record.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
     median(&rate.samples).filter(|_| record.outcome.is_intact())
 }
 
-fn is_read(record: &Record) -> bool {
-    record.case.mechanism.contains("pull") || record.case.mechanism.contains("sm-load")
+/// Which way a mechanism moves data between the two GPUs themselves; none for what goes through the host.
+fn is_read(record: &Record) -> Option<bool> {
+    let has = |part| record.case.mechanism.contains(part);
+    match (
+        has("pull") || has("sm-load"),
+        has("push") || has("sm-store"),
+    ) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    }
 }
 
-/// Rates of one pair and direction, in GB/s.
-struct Loaded<'a> {
+/// Rates of one pair, in GB/s, and the root port at its far end.
+struct Flow {
     pair: OrderedPair,
-    mechanism: &'a str,
-    load: Option<Load>,
-    read: bool,
+    root: PciAddress,
     alone: f64,
     loaded: f64,
 }
 
-fn loaded<'a>(e: &Evidence<'a>) -> Vec<Loaded<'a>> {
-    let under_load = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
-    let fastest_alone = |pair: OrderedPair, read: bool| {
-        let alone = e
-            .of_pair(pair)
-            .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched) && is_read(o) == read);
-        alone.filter_map(rate).max_by(f64::total_cmp)
-    };
-    // A pair is loaded in many shapes and was alone once.
-    let mut known: BTreeMap<(OrderedPair, bool), Option<f64>> = BTreeMap::new();
-    under_load
-        .filter_map(|r| {
-            let (pair, read) = (r.case.subject.pair()?, is_read(r));
-            let alone = *known
-                .entry((pair, read))
-                .or_insert_with(|| fastest_alone(pair, read));
-            let alone = alone?;
-            Some(Loaded {
+/// What moved at the same time: GPUs below one switch port, by one mechanism, in one shape.
+type Together<'a> = (PciAddress, &'a str, Option<Load>);
+
+/// The flows of one direction that moved at once to or from several root ports. NVLinks are another way.
+fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow>> {
+    let mut alone: BTreeMap<OrderedPair, Option<f64>> = BTreeMap::new();
+    let mut groups: BTreeMap<Together, Vec<Flow>> = BTreeMap::new();
+    for r in e.records.iter().filter(|r| r.case.rung == Rung::Loaded) {
+        let Some(pair) = r.case.subject.pair().filter(|p| !e.has_nvlink(*p)) else {
+            continue;
+        };
+        let Some(loaded) = rate(r).filter(|_| is_read(r) == Some(read)) else {
+            continue;
+        };
+        // A pair is loaded in many shapes and was alone once.
+        let alone = *alone.entry(pair).or_insert_with(|| {
+            e.of_pair(pair)
+                .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched))
+                .filter(|o| is_read(o) == Some(read))
+                .filter_map(rate)
+                .max_by(f64::total_cmp)
+        });
+        if let (Some(alone), Some((switch, root))) = (alone, above(e, pair, read)) {
+            let key = (switch, r.case.mechanism.as_str(), r.case.load);
+            let flow = Flow {
                 pair,
-                mechanism: &r.case.mechanism,
-                load: r.case.load,
-                read,
+                root,
                 alone,
-                loaded: rate(r)?,
-            })
-        })
-        .collect()
+                loaded,
+            };
+            groups.entry(key).or_default().push(flow);
+        }
+    }
+    groups.retain(|_, flows| flows.iter().any(|f| f.root != flows[0].root));
+    groups
 }
 
-/// The switch's port towards the root, and the root port, above a GPU.
-fn above(e: &Evidence, pair: OrderedPair) -> Option<(PciAddress, PciAddress)> {
+fn collapsed(flows: &[Flow]) -> bool {
+    let loaded: Vec<f64> = flows.iter().map(|f| f.loaded).collect();
+    let alone = flows.iter().map(|f| f.alone).fold(0.0, f64::max);
+    median(&loaded).is_some_and(|middle| middle * (flows.len() as f64) < SHARE * alone)
+}
+
+/// The port towards the root of the switch above the GPU that moves the data, and the root port above the other.
+fn above(e: &Evidence, pair: OrderedPair, read: bool) -> Option<(PciAddress, PciAddress)> {
+    let (mover, other) = match read {
+        true => (pair.destination, pair.source),
+        false => (pair.source, pair.destination),
+    };
     let chain = |gpu| e.snapshot.gpu(gpu)?.bridge_chain.known();
-    let up = chain(pair.source)?.iter().find(|b| {
+    let up = chain(mover)?.iter().find(|b| {
         e.snapshot
             .bridge(**b)
             .is_some_and(|b| b.port == BridgePort::SwitchUpstream)
     })?;
-    Some((*up, *chain(pair.destination)?.last()?))
+    Some((*up, *chain(other)?.last()?))
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let rates = loaded(e);
-    if rates.is_empty() {
+    let rates = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
+    if rates.filter_map(rate).next().is_none() {
         return vec![CAUSE.says(Judgement::NotApplicable, "no rate was taken under load")];
     }
-    // Writers that wrote at the same time: of one switch, by one mechanism, in one shape. NVLinks are another way.
-    type Together<'a> = (PciAddress, &'a str, Option<Load>);
-    let mut collapsed: BTreeMap<Together, Vec<(&Loaded, PciAddress)>> = BTreeMap::new();
-    for one in rates.iter().filter(|l| !l.read && !e.has_nvlink(l.pair)) {
-        if let Some((switch, root)) = above(e, one.pair) {
-            let key = (switch, one.mechanism, one.load);
-            collapsed.entry(key).or_default().push((one, root));
-        }
-    }
-    collapsed.retain(|_, writers| {
-        let slowest = writers
-            .iter()
-            .map(|(l, _)| l.loaded)
-            .fold(f64::MAX, f64::min);
-        let alone = writers.iter().map(|(l, _)| l.alone).fold(0.0, f64::max);
-        writers.len() > 1 && slowest < SHARE * alone / writers.len() as f64
-    });
-    let one_root = |writers: &Vec<(&Loaded, PciAddress)>| {
-        writers
-            .iter()
-            .map(|(_, root)| *root)
-            .collect::<BTreeSet<_>>()
-            .len()
-            < 2
-    };
-    collapsed.retain(|_, writers| !one_root(writers));
-    if collapsed.is_empty() {
+    let mut writers = together(e, false);
+    writers.retain(|_, flows| collapsed(flows));
+    if writers.is_empty() {
         return vec![CAUSE.says(
             Judgement::Cleared,
             "no writers below one switch collapse when they write at once",
         )];
     }
-    let pairs: BTreeSet<OrderedPair> = collapsed.values().flatten().map(|(l, _)| l.pair).collect();
+    // Reads are not hit: where they are as slow in the same shape of load, it is something else.
+    let reads = together(e, true);
+    let reads_beside = |(switch, _, load): &Together| {
+        let beside = reads
+            .iter()
+            .filter(|((s, _, l), _)| s == switch && l == load);
+        beside
+            .map(|(_, flows)| !collapsed(flows))
+            .collect::<Vec<bool>>()
+    };
+    writers.retain(|key, _| reads_beside(key).iter().all(|fine| *fine));
+    if writers.is_empty() {
+        return vec![CAUSE.says(
+            Judgement::CannotTell,
+            "writers below one switch are slow when they write at once, and so are readers, which a collapse of writes does not hit: run again on a host that does nothing else",
+        )];
+    }
+    let reads_fine = writers.keys().all(|key| !reads_beside(key).is_empty());
+    let pairs: BTreeSet<OrderedPair> = writers.values().flatten().map(|f| f.pair).collect();
     let pairs: Vec<OrderedPair> = pairs.into_iter().collect();
-    let mut reads = rates
-        .iter()
-        .filter(|l| l.read && pairs.contains(&l.pair))
-        .peekable();
-    let reads_fine = reads.peek().is_some() && reads.all(|l| l.loaded > READS * l.alone);
     let mut finding = CAUSE.indicts(
         Severity::Warning,
         if reads_fine { Confidence::Established } else { Confidence::Probable },
@@ -143,14 +156,14 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             if reads_fine { ", and reads under the same load are" } else { "" }
         ),
     );
-    finding.evidence = collapsed
+    finding.evidence = writers
         .iter()
-        .flat_map(|((switch, ..), writers)| writers.iter().map(move |(l, root)| (switch, l, root)))
+        .flat_map(|((switch, ..), flows)| flows.iter().map(move |flow| (switch, flow)))
         .take(8)
-        .map(|(switch, l, root)| {
+        .map(|(switch, f)| {
             format!(
-                "{}: {:.1} GB/s alone, {:.1} under load; below switch port {switch}, to root port {root}",
-                l.pair, l.alone, l.loaded
+                "{}: {:.1} GB/s alone, {:.1} under load; below switch port {switch}, to root port {}",
+                f.pair, f.alone, f.loaded, f.root
             )
         })
         .collect();
