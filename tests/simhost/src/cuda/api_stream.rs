@@ -78,7 +78,7 @@ export! {
         let stream = driver.stream(stream as usize)?;
         if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
         match stream.last() {
-            Some(op) if !op.done() => Err(NOT_READY),
+            Some(op) if !driver.engine.wait_briefly(&op) => Err(NOT_READY),
             Some(op) => {
                 driver.engine.end_of(&op);
                 driver.context_of(stream.gpu).health()
