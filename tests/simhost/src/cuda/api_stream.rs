@@ -102,6 +102,23 @@ export! {
         if let (_, Some(op)) = recorded(event)? { stream.hold_for(op); }
         Ok(())
     }
+    /// Calls a function of the host once all work before it is done; what comes after waits for its return. It takes the
+    /// time that it took, so that a delay put into a stream delays the stream.
+    fn cuLaunchHostFunc(stream: *mut c_void, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void) {
+        let driver = driver()?;
+        let stream = driver.stream(stream as usize)?;
+        let function = function.ok_or(INVALID_VALUE)?;
+        if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
+        let data = data as usize;
+        let call = move || {
+            let begun = std::time::Instant::now();
+            // SAFETY: the caller's function, with the caller's data, as the call asks.
+            unsafe { function(data as *mut c_void) };
+            Ok(Some(Work::fixed(begun.elapsed().as_nanos() as u64)))
+        };
+        stream.submit(&driver.engine, driver.order(&stream), None, false, Box::new(move |_| call()));
+        Ok(())
+    }
     /// Context of a stream.
     fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) {
         let stream = driver()?.stream(stream as usize)?;
