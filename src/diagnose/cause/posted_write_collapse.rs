@@ -63,7 +63,7 @@ type Together<'a> = (PciAddress, &'a str, Option<Load>);
 fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow>> {
     let mut alone: BTreeMap<OrderedPair, Option<f64>> = BTreeMap::new();
     let mut groups: BTreeMap<Together, Vec<Flow>> = BTreeMap::new();
-    for r in e.records.iter().filter(|r| r.case.rung == Rung::Loaded) {
+    for r in e.timed().filter(|r| r.case.rung == Rung::Loaded) {
         let Some(pair) = r.case.subject.pair().filter(|p| !e.has_nvlink(*p)) else {
             continue;
         };
@@ -72,7 +72,8 @@ fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow
         };
         // A pair is loaded in many shapes and was alone once.
         let alone = *alone.entry(pair).or_insert_with(|| {
-            e.of_pair(pair)
+            e.timed()
+                .filter(|o| o.case.subject == r.case.subject)
                 .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched))
                 .filter(|o| is_read(o) == Some(read))
                 .filter_map(rate)
@@ -115,7 +116,7 @@ fn above(e: &Evidence, pair: OrderedPair, read: bool) -> Option<(PciAddress, Pci
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let rates = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
+    let rates = e.timed().filter(|r| r.case.rung == Rung::Loaded);
     if rates.filter_map(rate).next().is_none() {
         return vec![CAUSE.says(Judgement::NotApplicable, "no rate was taken under load")];
     }

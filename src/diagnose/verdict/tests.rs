@@ -25,7 +25,7 @@ fn sound_checker() -> Selftest {
 
 fn judged(host: &Host, selftest: &Selftest) -> Verdict {
     host.judge(|e| {
-        let covered = coverage(e.records, &[]);
+        let covered = coverage(e, &[]);
         let held = findings(e);
         let users = consumers(e, &host.group());
         verdict(e, &covered, Some(selftest), &held, &users)
