@@ -70,9 +70,29 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     }
 }
 
+static TIME_IS_UP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 /// As if an interrupt had arrived: time is up.
 pub fn interrupt() {
+    TIME_IS_UP.store(!interrupted(), std::sync::atomic::Ordering::SeqCst);
     INTERRUPTS.fetch_max(1, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Why what was not begun any more was not, once [`interrupted`].
+pub fn why_interrupted() -> &'static str {
+    match TIME_IS_UP.load(std::sync::atomic::Ordering::SeqCst) {
+        true => "the time given was up",
+        false => "interrupted",
+    }
+}
+
+/// The same of what was under way for `time`: it may be what hangs.
+pub fn why_unanswered(time: std::time::Duration) -> String {
+    let seconds = time.as_secs_f64();
+    format!(
+        "{}, and no answer had come in {seconds:.1} s",
+        why_interrupted()
+    )
 }
 
 /// Ends the program at once, without waiting for anything; workers die with it.

@@ -397,7 +397,7 @@ impl Supervisor<'_, '_> {
     pub(super) fn settled(&self, case: &Case, place: Place) -> Option<Outcome> {
         let not_run = |reason: String| Some(Outcome::NotRun { reason });
         if process::interrupted() {
-            return not_run("interrupted".to_string());
+            return not_run(process::why_interrupted().to_string());
         }
         if let Some(why) = self.shut.get(&place) {
             return not_run(format!("no worker could start: {why}"));
@@ -533,10 +533,18 @@ impl Supervisor<'_, '_> {
             search: false,
             pass,
         };
+        let began = Instant::now();
         let (mut answers, ended) = self.ask(staff, &cases, how);
         self.lost = ended;
-        cases
+        let (answered, open): (Vec<Case>, Vec<Case>) = cases
             .into_iter()
+            .partition(|case| answers.contains_key(&case.id) || !process::interrupted());
+        // There is no second look any more; in a soak the passes before count.
+        for case in open.into_iter().filter(|_| pass < 2) {
+            self.not_run(case, &process::why_unanswered(began.elapsed()));
+        }
+        let answered = answered.into_iter();
+        answered
             .map(|case| {
                 let answer = answers.remove(&case.id);
                 (case, answer)

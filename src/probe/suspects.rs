@@ -190,7 +190,7 @@ impl Supervisor<'_, '_> {
                 let how = gone.clone().unwrap_or_default();
                 let outcome = if process::interrupted() {
                     Outcome::NotRun {
-                        reason: "interrupted".to_string(),
+                        reason: process::why_unanswered(took),
                     }
                 } else if how == ReceiveError::TimedOut.to_string() {
                     Outcome::TimedOut {

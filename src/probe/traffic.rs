@@ -131,7 +131,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, hooks: Hooks) -> Result<Results, St
         stopped |= process::interrupted();
         (run.hooks.progress)(at + 1, total, &case);
         traffic.push(match stopped {
-            true => not_run(case, "interrupted"),
+            true => not_run(case, process::why_interrupted()),
             false => run.case(case),
         });
         timings.lap(part_of(&traffic));

@@ -1,7 +1,7 @@
 //! What gates get: exit codes by `--exit-on`, the one line of `--prolog`, an end in time, files for other programs.
 
 use crate::host::{Host, Run, peerproof, run};
-use peerproof::model::report::Grading;
+use peerproof::model::{case::Outcome, report::Grading};
 use std::{
     process::Command,
     time::{Duration, Instant},
@@ -135,6 +135,34 @@ fn the_time_given_is_the_time_taken() {
     assert!(line(&run).contains("INCONCLUSIVE"), "{}", run.stdout);
     // The launcher builds the host before and removes it after.
     assert!(took < Duration::from_secs(45), "{} s", took.as_secs());
+}
+
+#[test]
+fn what_was_under_way_when_the_time_was_up_is_named() {
+    // A deadline longer than the time given: the hang is not judged, and is not to be lost either.
+    let report = Host::new("opaque-vm")
+        .set("deadline_factor=30")
+        .fault("0>1:ce_push=hang")
+        .qualify_noisily(&["--quick", "--within=22s"]);
+    assert!(report.interrupted);
+    let reasons: Vec<(String, String)> = report
+        .records
+        .iter()
+        .filter_map(|record| match &record.outcome {
+            Outcome::NotRun { reason } => Some((record.case.mechanism.clone(), reason.clone())),
+            _ => None,
+        })
+        .collect();
+    let under_way: Vec<&(String, String)> = reasons
+        .iter()
+        .filter(|(_, reason)| reason.contains("no answer had come in"))
+        .collect();
+    assert!(!under_way.is_empty(), "{reasons:?}");
+    for (mechanism, reason) in under_way {
+        assert!(mechanism.ends_with("ce-push"), "{mechanism}: {reason}");
+        assert!(reason.starts_with("the time given was up"), "{reason}");
+    }
+    assert!(report.verdict.cause.contains("no answer had come in"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     child::{Child, ReceiveError},
+    ffi::process,
     model::{case::Outcome, pci::PciAddress},
     probe::pool::{END_GRACE, OPEN_LIMIT},
 };
@@ -59,7 +60,7 @@ impl Trouble {
             Trouble::Died(how) => (Outcome::Died { how }, Vec::new()),
             Trouble::Interrupted => (
                 Outcome::NotRun {
-                    reason: "interrupted".to_string(),
+                    reason: process::why_interrupted().to_string(),
                 },
                 Vec::new(),
             ),
