@@ -10,6 +10,7 @@ mod forbidden;
 mod needless;
 #[cfg(test)]
 mod on_a_host;
+mod parser;
 mod read;
 mod script;
 mod shell;
@@ -18,6 +19,7 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
+mod ways;
 
 pub use devices::Given;
 pub use read::{Invocation, ReadError, read};
