@@ -385,7 +385,10 @@ mod tests {
             shape.undivided(tp).map(|u| (u.heads, u.sizes))
         };
         let (heads, sizes) = of(Some(64), Some(8), 3).unwrap();
-        assert_eq!((heads.as_str(), sizes.as_str()), ("64 attention heads", "1, 2, 4, 8, 16"));
+        assert_eq!(
+            (heads.as_str(), sizes.as_str()),
+            ("64 attention heads", "1, 2, 4, 8, 16")
+        );
         for tp in [1, 2, 4, 8, 16, 64] {
             assert_eq!(of(Some(64), Some(8), tp), None, "{tp}");
         }

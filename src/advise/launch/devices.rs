@@ -406,7 +406,9 @@ fn resolved(
     };
     let members: Option<Vec<GpuIndex>> = names.iter().map(member).collect();
     let twice = (names.iter().enumerate()).find_map(|(at, name)| {
-        let same = |other: &String| other == name || (member(name).is_some() && member(other) == member(name));
+        let same = |other: &String| {
+            other == name || (member(name).is_some() && member(other) == member(name))
+        };
         names.iter().take(at).any(same).then_some(name)
     });
     match twice {
@@ -414,7 +416,9 @@ fn resolved(
             source: "PyTorch reads the list so, as the driver does".to_string(),
             ..does_not_start(
                 "gpu-twice",
-                format!("{what} names GPU '{name}' twice: no GPU is visible then, and it does not start"),
+                format!(
+                    "{what} names GPU '{name}' twice: no GPU is visible then, and it does not start"
+                ),
                 "name each GPU once",
             )
         }),

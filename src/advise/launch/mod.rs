@@ -1,6 +1,8 @@
 //! An existing launch, read from what people paste (a command, a script, variables, a compose or Kubernetes fragment), and
 //! held against the traps that the profiles know.
 
+#[cfg(test)]
+mod as_parsed;
 mod containers;
 mod devices;
 mod document;

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-fn on(host: &Host, text: &str) -> LaunchCheck {
+/// What is said of `text` on `host`.
+pub(super) fn on(host: &Host, text: &str) -> LaunchCheck {
     host.judge(|e| {
         let group = host.group();
         let question = Question {
@@ -314,9 +315,328 @@ fn switches_that_turn_off_what_is_proven_are_needless() {
         "{wrong}"
     );
     assert!(!wrong.contains("prefill"), "{wrong}");
+    // Whose kernels were run is part of the number.
+    assert!(
+        wrong.contains(
+            "this tool's own kernels (one-shot-pull): those of custom-all-reduce were not run"
+        ),
+        "{wrong}"
+    );
     // Nothing measured, nothing published: how to know.
     let mut linked = Host::nvswitch(4);
     linked.climb_all();
     let (wrong, ..) = found(&on(&linked, "NCCL_P2P_DISABLE=1 sglang serve x --tp 4")).unwrap();
     assert!(wrong.contains("peerproof reduce"), "{wrong}");
+}
+
+fn said<'a>(answer: &'a LaunchCheck, id: &str) -> Option<&'a crate::model::launch::LaunchProblem> {
+    answer.problems.iter().find(|p| p.id == id)
+}
+
+/// Experts' all-to-all and KV caches go from GPU to GPU, too: wrong where peers failed, and never called proven where no rung
+/// tests what they stand on.
+#[test]
+fn ways_beside_all_reduces_are_judged() {
+    let mut good = Host::root_complex(4);
+    good.climb_all();
+    let mut bad = Host::root_complex(4);
+    bad.climb_all();
+    bad.set_wrong(pair(0, 1), "ipc-sm-store", WrongKind::Dropped);
+    let off = "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0";
+    let kv = "--kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}'";
+    let vllm = |rest: &str| format!("{off} vllm serve x -tp 2 --disable-custom-all-reduce {rest}");
+    let sglang = |rest: &str| {
+        format!("NCCL_P2P_DISABLE=1 sglang serve x --tp 2 --disable-custom-all-reduce {rest}")
+    };
+    for (text, name) in [
+        (
+            vllm("-ep --all2all-backend deepep_low_latency"),
+            "DeepEP (low latency)",
+        ),
+        (
+            vllm("-ep --all2all-backend deepep_high_throughput"),
+            "DeepEP (high throughput)",
+        ),
+        (vllm("-ep --all2all-backend nixl_ep"), "NIXL-EP"),
+        (
+            format!(
+                "VLLM_ALL2ALL_BACKEND=pplx {}",
+                vllm("--enable-expert-parallel")
+            ),
+            "pplx",
+        ),
+        (sglang("--moe-a2a-backend deepep"), "DeepEP"),
+        (sglang("--moe-a2a-backend mooncake --ep-size 2"), "Mooncake"),
+    ] {
+        let answer = on(&bad, &text);
+        let problem = said(&answer, "way-over-failed-peers");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {answer:#?}"));
+        assert_eq!(problem.severity, Severity::Critical);
+        assert!(problem.wrong.contains(name), "{text}: {}", problem.wrong);
+        assert!(problem.wrong.contains("0->1"), "{text}: {}", problem.wrong);
+        assert!(!problem.settings.is_empty(), "{text}");
+        // Beside proven pairs nobody knows what NVSHMEM and its like do.
+        let answer = on(&good, &text);
+        assert!(said(&answer, "way-over-failed-peers").is_none(), "{text}");
+        let open = answer.not_judged.iter().find(|n| n.contains(name));
+        let open = open.unwrap_or_else(|| panic!("{text}: {answer:#?}"));
+        assert!(open.contains("cannot tell"), "{open}");
+        // Without a host the question is open as well.
+        let alone = judged(&text, &Question::default());
+        assert!(
+            alone.not_judged.iter().any(|n| n.contains(name)),
+            "{alone:#?}"
+        );
+    }
+    // NCCL carries the experts by default: off with it, and named where it is on.
+    let on_nccl = "VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0 vllm serve x -tp 2 --disable-custom-all-reduce -ep";
+    assert!(said(&on(&bad, on_nccl), "way-over-failed-peers").is_some());
+    assert!(said(&on(&bad, &vllm("-ep")), "way-over-failed-peers").is_none());
+    let named = on(&good, "vllm serve x -tp 2 --enable-expert-parallel");
+    assert!(
+        named
+            .judged
+            .iter()
+            .any(|j| j.starts_with("experts' all-to-all by NCCL: proven")),
+        "{named:#?}"
+    );
+    // UCX copies through CUDA IPC: proven as far as those copies are, over every GPU that may be the other end.
+    for text in [
+        vllm(kv),
+        sglang("--disaggregation-mode prefill --disaggregation-transfer-backend nixl"),
+    ] {
+        let proven = on(&good, &text);
+        assert!(
+            proven.judged.iter().any(|j| j.contains("NIXL: proven")),
+            "{proven:#?}"
+        );
+        let mut far = Host::root_complex(4);
+        far.climb_all();
+        far.set_wrong(pair(1, 3), "ipc-ce-push", WrongKind::Zeroed);
+        let problem = on(&far, &text);
+        let problem =
+            said(&problem, "way-over-failed-peers").unwrap_or_else(|| panic!("{problem:#?}"));
+        assert!(problem.wrong.contains("1->3"), "{}", problem.wrong);
+        assert_eq!(problem.settings, ["UCX_TLS=^cuda_ipc"]);
+        for tls in ["^cuda_ipc", "rc,sm,tcp,self"] {
+            let kept = on(&far, &format!("UCX_TLS={tls} {text}"));
+            assert!(said(&kept, "way-over-failed-peers").is_none(), "{kept:#?}");
+        }
+        far.set_wrong(pair(2, 3), "ipc-ce-push", WrongKind::Zeroed);
+        far.records
+            .retain(|r| r.case.subject.pair() != Some(pair(1, 3)));
+        let open = on(&far, &text);
+        assert!(said(&open, "way-over-failed-peers").is_none(), "{open:#?}");
+        assert!(
+            open.not_judged
+                .iter()
+                .any(|n| n.contains("NIXL: cannot tell")),
+            "{open:#?}"
+        );
+    }
+    // What goes through a network card, or was not read, is not known.
+    for text in [
+        sglang("--disaggregation-mode decode"),
+        vllm("--kv-transfer-config '{\"kv_connector\":\"MultiConnector\"}'"),
+    ] {
+        let open = on(&good, &text);
+        assert!(
+            open.not_judged.iter().any(|n| n.contains("cannot tell")),
+            "{open:#?}"
+        );
+    }
+    // Caches in host memory and files touch no peer.
+    let file = vllm("--kv-transfer-config '{\"kv_connector\":\"OffloadingConnector\"}'");
+    assert!(on(&good, &file).not_judged.is_empty());
+    let profile_says = crate::advise::told;
+    let engines = crate::profile::Profiles::embedded().unwrap().engines;
+    for way in engines.iter().flat_map(|e| &e.ways) {
+        assert!(
+            way.off.iter().all(|s| !profile_says(s).is_empty()),
+            "{}",
+            way.id
+        );
+        // Only data could call NVSHMEM proven.
+        let own = format!("{:?} {}", way.untested, way.because);
+        assert!(
+            !way.because.contains("NVSHMEM") || own.contains("no rung"),
+            "{}",
+            way.id
+        );
+    }
+}
+
+/// No rung touches multicast: neither proven, nor needless to switch off.
+#[test]
+fn multicast_is_not_tested() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    let plain = on(&host, "vllm serve x -tp 8");
+    let outside =
+        |answer: &LaunchCheck, words: &str| answer.outside.iter().any(|o| o.contains(words));
+    assert!(
+        outside(&plain, "NVLink SHARP of NCCL (multicast) is not tested"),
+        "{plain:#?}"
+    );
+    assert_eq!(plain.outcome(), LaunchOutcome::NothingWrong, "{plain:#?}");
+    for text in [
+        "NCCL_NVLS_ENABLE=0 vllm serve x -tp 8",
+        "NCCL_NVLS_ENABLE=0 all_reduce_perf -g 8",
+        "VLLM_ALLREDUCE_USE_SYMM_MEM=0 vllm serve x -tp 8",
+    ] {
+        let answer = on(&host, text);
+        assert!(
+            said(&answer, "needless-switches").is_none(),
+            "{text}: {answer:#?}"
+        );
+        assert!(
+            outside(&answer, "which no rung tests"),
+            "{text}: {answer:#?}"
+        );
+    }
+    for text in [
+        "NCCL_NVLS_ENABLE=1 vllm serve x -tp 8",
+        "sglang serve x --tp 8 --enable-nccl-nvls",
+    ] {
+        let answer = on(&host, text);
+        assert!(
+            answer.not_judged.iter().any(|n| n.contains("multicast")),
+            "{text}: {answer:#?}"
+        );
+    }
+    let mut bridges = Host::root_complex(4);
+    bridges.climb_all();
+    assert!(!outside(&on(&bridges, "vllm serve x -tp 4"), "multicast"));
+}
+
+/// NCCL knows two settings that keep it off every peer, and both are taken for that everywhere.
+#[test]
+fn a_level_of_no_peers_is_the_switch_by_another_name() {
+    let mut bad = Host::root_complex(2);
+    bad.direct_wrong(WrongKind::Zeroed, |_| true);
+    let mut good = Host::root_complex(2);
+    good.climb_all();
+    let rest = "VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0 vllm serve x -tp 2";
+    for set in [
+        "NCCL_P2P_DISABLE=1",
+        "NCCL_P2P_LEVEL=LOC",
+        "NCCL_P2P_LEVEL=0",
+    ] {
+        let whole = on(&bad, &format!("{set} {rest} --disable-custom-all-reduce"));
+        assert!(
+            said(&whole, "failed-peers-in-use").is_none(),
+            "{set}: {whole:#?}"
+        );
+        let half = on(&bad, &format!("{set} {rest}"));
+        assert_eq!(
+            said(&half, "failed-peers-in-use").unwrap().settings,
+            ["--disable-custom-all-reduce"],
+            "{set}"
+        );
+        assert!(said(&half, "nccl-off-custom-on").is_some(), "{set}");
+        let text = format!("{set} vllm serve x -tp 2");
+        let needless = on(&good, &text);
+        let ids: Vec<&str> = needless.problems.iter().map(|p| p.id.as_str()).collect();
+        let level = ids.contains(&"level-keeps-proven-peers-off");
+        assert!(
+            level != ids.contains(&"needless-switches"),
+            "{set}: {ids:?}"
+        );
+    }
+    for set in [
+        "NCCL_P2P_LEVEL=PXB",
+        "NCCL_P2P_DISABLE=0",
+        "NCCL_P2P_LEVEL=loc",
+    ] {
+        let open = on(&bad, &format!("{set} {rest} --disable-custom-all-reduce"));
+        assert_eq!(
+            said(&open, "failed-peers-in-use").unwrap().settings,
+            ["NCCL_P2P_DISABLE=1"],
+            "{set}"
+        );
+    }
+}
+
+/// A GPU twice is no GPU at all, and heads that ranks cannot share are refused by the engine.
+#[test]
+fn lists_and_heads_that_do_not_start_are_said() {
+    let mut host = Host::root_complex(8);
+    host.climb_all();
+    for (i, gpu) in host.snapshot.gpus.iter_mut().enumerate() {
+        gpu.uuid = Reading::Known(format!("GPU-{i}{i}{i}{i}"));
+    }
+    for list in ["0,0", "0,1,0", "GPU-0000,GPU-0000", "0,GPU-0000"] {
+        for engine in [
+            "vllm serve x -tp 2",
+            "sglang serve x --tp 2",
+            "llama-server -m x",
+        ] {
+            let answer = on(&host, &format!("CUDA_VISIBLE_DEVICES={list} {engine}"));
+            let problem = said(&answer, "gpu-twice");
+            assert!(
+                problem.is_some_and(|p| p.severity == Severity::Critical),
+                "{list}: {answer:#?}"
+            );
+            assert!(
+                answer.judged.iter().all(|j| !j.starts_with("every pair")),
+                "{answer:#?}"
+            );
+        }
+    }
+    assert!(
+        said(
+            &judged(
+                "CUDA_VISIBLE_DEVICES=1,1 vllm serve x",
+                &Question::default()
+            ),
+            "gpu-twice"
+        )
+        .is_some()
+    );
+    let config = crate::profile::read_config(
+        "config.json",
+        r#"{"model_type":"qwen3","hidden_size":5120,"num_hidden_layers":64,"num_attention_heads":64,"num_key_value_heads":8}"#,
+    )
+    .unwrap();
+    let answer = |text: &str| {
+        host.judge(|e| {
+            let group = host.group();
+            let question = Question {
+                evidence: Some(e),
+                candidates: &group,
+                config: Some(config.clone()),
+                ..Question::default()
+            };
+            judged(text, &question)
+        })
+    };
+    for text in [
+        "vllm serve x -tp 3",
+        "sglang serve x --tp 6",
+        "trtllm-serve x --tp_size 5",
+    ] {
+        let refused = answer(text);
+        let problem = said(&refused, "heads-not-divided");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {refused:#?}"));
+        assert!(
+            problem.wrong.contains("64 attention heads"),
+            "{}",
+            problem.wrong
+        );
+        assert!(
+            problem.change.ends_with("1, 2, 4, 8, 16"),
+            "{}",
+            problem.change
+        );
+        assert_eq!(refused.problems.len(), 1, "{refused:#?}");
+    }
+    for text in [
+        "vllm serve x -tp 4",
+        // Attention has two ranks here.
+        "sglang serve x --tp 6 --dp-size 3 --enable-dp-attention",
+        "all_reduce_perf -g 3",
+        "llama-server -m x",
+    ] {
+        assert!(said(&answer(text), "heads-not-divided").is_none(), "{text}");
+    }
 }

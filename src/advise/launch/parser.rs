@@ -59,7 +59,10 @@ impl Reader<'_> {
         LaunchProblem {
             id: "engine-refuses".to_string(),
             severity: Severity::Critical,
-            wrong: format!("{wrong}: {} refuses it and does not start", self.engine_name),
+            wrong: format!(
+                "{wrong}: {} refuses it and does not start",
+                self.engine_name
+            ),
             change,
             settings,
             source: format!("command line of {}", self.names.read_in),
@@ -124,7 +127,10 @@ impl Reader<'_> {
         for flag in std::mem::take(&mut taken.invocation.flags) {
             if flag.underscores && self.knows(&flag.name) {
                 taken.refused.push(self.refuses(
-                    format!("{} is written with underscores, which are no dashes here", flag.name),
+                    format!(
+                        "{} is written with underscores, which are no dashes here",
+                        flag.name
+                    ),
                     "write it with dashes".to_string(),
                     vec![flag.name.clone()],
                 ));
@@ -144,7 +150,10 @@ impl Reader<'_> {
         let mut last: BTreeMap<String, (String, bool)> = BTreeMap::new();
         for mut flag in std::mem::take(&mut taken.invocation.flags) {
             let Some(word) = self.names.switch(&flag.name) else {
-                let positive = flag.name.strip_prefix("--no-").map(|rest| format!("--{rest}"));
+                let positive = flag
+                    .name
+                    .strip_prefix("--no-")
+                    .map(|rest| format!("--{rest}"));
                 match positive.filter(|own| self.names.switches.contains(own)) {
                     Some(own) => taken.refused.push(self.refuses(
                         format!("{} is no flag: {own} has no opposite", flag.name),
@@ -158,7 +167,10 @@ impl Reader<'_> {
             match flag.value.take() {
                 Some(value) if flag.joined => {
                     let off = match word.on && self.names.negatable.contains(&word.flag) {
-                        true => format!(" (--no-{} switches it off)", word.flag.trim_start_matches("--")),
+                        true => format!(
+                            " (--no-{} switches it off)",
+                            word.flag.trim_start_matches("--")
+                        ),
                         false => String::new(),
                     };
                     taken.refused.push(self.refuses(
@@ -174,7 +186,10 @@ impl Reader<'_> {
                 Some((before, true)) if !word.on => taken.notes.push(self.note(
                     "undone-by-a-later-word",
                     Severity::Info,
-                    format!("{before} is undone by {} behind it: the last word counts", flag.name),
+                    format!(
+                        "{before} is undone by {} behind it: the last word counts",
+                        flag.name
+                    ),
                     "leave out the one that is not meant",
                 )),
                 _ => {}
@@ -188,7 +203,11 @@ impl Reader<'_> {
         }
         let invocation = &mut taken.invocation;
         let named = invocation.led
-            || self.launch.model.iter().any(|name| kept.iter().any(|f| f.name == *name));
+            || self
+                .launch
+                .model
+                .iter()
+                .any(|name| kept.iter().any(|f| f.name == *name));
         for (flag, word) in moved {
             let room = match self.names.model_word {
                 Some(ModelWord::Anywhere) => !named && words.is_empty(),
@@ -201,7 +220,10 @@ impl Reader<'_> {
                 continue;
             }
             let off = match self.names.negatable.contains(&flag) {
-                true => format!("leave the word out; --no-{} switches it off", flag.trim_start_matches("--")),
+                true => format!(
+                    "leave the word out; --no-{} switches it off",
+                    flag.trim_start_matches("--")
+                ),
                 false => "leave the word out; the flag is off where it is not given".to_string(),
             };
             taken.refused.push(self.refuses(
@@ -227,7 +249,10 @@ impl Reader<'_> {
         let heads: BTreeSet<String> = flags.iter().filter_map(head).collect();
         for own in heads {
             let flags = &taken.invocation.flags;
-            let wholes = flags.iter().filter(|f| f.name == own && f.value.is_some()).count();
+            let wholes = flags
+                .iter()
+                .filter(|f| f.name == own && f.value.is_some())
+                .count();
             let of = |f: &&Flag| head(f).as_deref() == Some(own.as_str());
             let single = flags.iter().filter(of).any(|f| f.object.is_none());
             let last = flags.iter().filter(of).filter_map(|f| f.object).max();
@@ -263,11 +288,26 @@ impl Reader<'_> {
     /// One setting with several values: the last counts.
     fn several(&self, taken: &mut Taken) {
         let l = self.launch;
-        let lists = [&l.tp, &l.data_parallel, &l.expert_parallel, &l.model, &l.batch, &l.drafts, &l.method, &l.dtype, &l.devices];
+        let lists = [
+            &l.tp,
+            &l.data_parallel,
+            &l.expert_parallel,
+            &l.model,
+            &l.batch,
+            &l.drafts,
+            &l.method,
+            &l.dtype,
+            &l.devices,
+        ];
         let times = l.times.iter().map(|t| &t.flags);
         let mut said: BTreeSet<&str> = BTreeSet::new();
         for names in lists.into_iter().chain(times) {
-            let own: Vec<&Flag> = taken.invocation.flags.iter().filter(|f| names.contains(&f.name)).collect();
+            let own: Vec<&Flag> = taken
+                .invocation
+                .flags
+                .iter()
+                .filter(|f| names.contains(&f.name))
+                .collect();
             let (Some(first), Some(last)) = (own.first(), own.last()) else {
                 continue;
             };

@@ -128,7 +128,10 @@ impl Invocation {
                     (word.text.as_str(), next.map(|w| w.text.clone()), false)
                 }
             };
-            let underscores = name.split('.').next().is_some_and(|head| head.contains('_'));
+            let underscores = name
+                .split('.')
+                .next()
+                .is_some_and(|head| head.contains('_'));
             let name = plain(name);
             if let Some(Value::Object(map)) =
                 value.as_deref().and_then(|v| serde_json::from_str(v).ok())

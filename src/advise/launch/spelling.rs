@@ -192,7 +192,9 @@ fn flags(
         let known = listed.contains(head)
             || own
                 .filter(|n| n.parser.is_some())
-                .map_or(listed.contains(positive.as_str()), |n| n.switch(head).is_some())
+                .map_or(listed.contains(positive.as_str()), |n| {
+                    n.switch(head).is_some()
+                })
             || (level && listed.contains("-O"));
         if known || head.contains('$') || head.contains('`') || !seen.insert(head) {
             continue;

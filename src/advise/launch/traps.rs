@@ -108,8 +108,9 @@ pub fn check(
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
     used.problems.splice(0..0, taken.refused).for_each(drop);
     if used.starts() && engine.tp_divides_heads {
-        used.problems
-            .extend(heads(engine, profiles, &launch, invocation, &facts, &request));
+        used.problems.extend(heads(
+            engine, profiles, &launch, invocation, &facts, &request,
+        ));
     }
     answer.not_judged.extend(used.unread.iter().cloned());
     answer.problems.extend(used.problems.iter().cloned());
@@ -129,10 +130,11 @@ pub fn check(
         None => Vec::new(),
     };
     let pools = pools(engine, &profiles.consumers);
-    let whole = whole_launch(&used, &request, question, evidence, pools, &mut answer).map(|group| {
-        let users = judge(&group);
-        group.used_by(engine, &users)
-    });
+    let whole =
+        whole_launch(&used, &request, question, evidence, pools, &mut answer).map(|group| {
+            let users = judge(&group);
+            group.used_by(engine, &users)
+        });
     // Of GPUs of which it is not known which they are, nothing is known.
     let group = group(
         &request,
@@ -409,9 +411,14 @@ fn heads(
             "{} has {}, and {ranks} ranks cannot share them evenly: {} does not start",
             shape.label, undivided.heads, engine.name
         ),
-        change: format!("take a tensor-parallel size that divides them: {}", undivided.sizes),
+        change: format!(
+            "take a tensor-parallel size that divides them: {}",
+            undivided.sizes
+        ),
         settings: Vec::new(),
-        source: "vLLM model configuration (0.33.0), SGLang's attention layers; config.json of the model".to_string(),
+        source:
+            "vLLM model configuration (0.33.0), SGLang's attention layers; config.json of the model"
+                .to_string(),
     })
 }
 

@@ -95,10 +95,7 @@ fn one(way: &Way, e: &Evidence, question: &Question, group: &Group, answer: &mut
         answer.problems.push(LaunchProblem {
             id: "way-over-failed-peers".to_string(),
             severity: Severity::Critical,
-            wrong: format!(
-                "{}: {}{elsewhere}, and {seen}",
-                way.name, way.because
-            ),
+            wrong: format!("{}: {}{elsewhere}, and {seen}", way.name, way.because),
             change: "keep it off peers, or leave it out".to_string(),
             settings: way.off.iter().map(told).collect(),
             source: format!("records of the report; {}", way.source),
@@ -127,12 +124,7 @@ fn one(way: &Way, e: &Evidence, question: &Question, group: &Group, answer: &mut
 
 /// The verdict on what the way stands on: over the launch's own GPUs, and over each other one that may be its far end; the
 /// worst counts. `None` for one that stands on nothing that is tested.
-fn judged(
-    way: &Way,
-    e: &Evidence,
-    own: &[GpuIndex],
-    others: &[GpuIndex],
-) -> Option<Consumer> {
+fn judged(way: &Way, e: &Evidence, own: &[GpuIndex], others: &[GpuIndex]) -> Option<Consumer> {
     if way.needs.is_empty() {
         return None;
     }
