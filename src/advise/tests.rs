@@ -77,7 +77,7 @@ fn pool_memory_is_held_against_those_alone_who_use_it() {
         host.set_wrong(pair(0, 1), mechanism, WrongKind::Dropped);
         for (engine, backend) in [
             ("vllm", "flashinfer-pcie-ipc"),
-            ("sglang", "flashinfer-pcie-ipc"),
+            ("sglang", "custom-all-reduce-legacy"),
             ("nccl", "nccl"),
         ] {
             let answer = ask(&host, &request(engine, 2));
