@@ -22,6 +22,8 @@ mod spelling;
 mod tests;
 mod traps;
 mod ways;
+#[cfg(test)]
+mod ways_on_a_host;
 
 pub use devices::Given;
 pub use read::{Invocation, ReadError, read};

@@ -26,7 +26,7 @@ use crate::{
         pair::GpuIndex,
         reduction::Reduction,
     },
-    profile::{Clause, EngineProfile, Launch, ModelProfile, Profiles, Trap, Version},
+    profile::{Clause, EngineProfile, ModelProfile, Profiles, Trap, Version},
 };
 
 /// What is known beside the launch itself.
@@ -108,7 +108,7 @@ pub fn check(
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
     used.problems.splice(0..0, taken.refused).for_each(drop);
     if used.starts() && engine.tp_divides_heads {
-        used.problems.extend(heads(
+        used.problems.extend(sizes::heads(
             engine, profiles, &launch, invocation, &facts, &request,
         ));
     }
@@ -381,45 +381,6 @@ fn request(
         eager: invocation.flag(&launch.eager).is_some(),
         ..Request::default()
     }
-}
-
-/// Ranks that cannot share the model's heads. Attention data parallelism that divides the group leaves fewer ranks for them.
-fn heads(
-    engine: &EngineProfile,
-    profiles: &Profiles,
-    launch: &Launch,
-    invocation: &Invocation,
-    facts: &Facts,
-    request: &Request,
-) -> Option<LaunchProblem> {
-    let Size::Ranks(tp) = facts.tp_given else {
-        return None;
-    };
-    let divides = launch.times.iter().any(|times| {
-        times.flags == launch.data_parallel && invocation.flag(&times.unless).is_some()
-    });
-    let ranks = match divides {
-        true => tp.checked_div(facts.data_parallel.max(1))?,
-        false => tp,
-    };
-    let shape = shape(request, profiles, None).ok().flatten()?;
-    let undivided = shape.undivided(ranks)?;
-    Some(LaunchProblem {
-        id: "heads-not-divided".to_string(),
-        severity: Severity::Critical,
-        wrong: format!(
-            "{} has {}, and {ranks} ranks cannot share them evenly: {} does not start",
-            shape.label, undivided.heads, engine.name
-        ),
-        change: format!(
-            "take a tensor-parallel size that divides them: {}",
-            undivided.sizes
-        ),
-        settings: Vec::new(),
-        source:
-            "vLLM model configuration (0.33.0), SGLang's attention layers; config.json of the model"
-                .to_string(),
-    })
 }
 
 /// The size that a flag was meant to give which is misspelt, or cut short: the engine may start with another number than the
