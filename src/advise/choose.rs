@@ -3,7 +3,7 @@
 use super::{
     caveats,
     conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel, is_proven},
-    group::{Group, NCCL_P2P, Peers},
+    group::{Group, NCCL_P2P, Peers, pools},
     request::{AdviseError, Request, TYPE_UNKNOWN, shape},
     settings::{add, left_over, size},
     sizing::sizing,
@@ -42,11 +42,24 @@ pub fn recommend(
                 .collect::<Vec<_>>()
                 .join(", "),
         })?;
-    let group = Group::of(request, evidence)?;
+    let group = Group::of(request, evidence, pools(engine, &profiles.consumers))?;
     let own = evidence.map(|e| consumers_of(e, &group.gpus, &profiles.consumers));
     let consumers = own.as_deref().unwrap_or(consumers);
     let group = group.used_by(engine, consumers);
     let shape = shape(request, profiles, group.lowest_compute())?;
+    if engine.tp_divides_heads
+        && request.data_parallel <= 1
+        && let Some(shape) = &shape
+        && let Some(undivided) = shape.undivided(request.tp)
+    {
+        return Err(AdviseError::Heads {
+            model: shape.label.clone(),
+            heads: undivided.heads,
+            tp: request.tp,
+            engine: engine.name.clone(),
+            sizes: undivided.sizes,
+        });
+    }
     let sizing = match &shape {
         Some(shape) => Some(sizing(
             engine,
@@ -244,7 +257,10 @@ fn choose(engine: &EngineProfile, weighing: &Weighing, answer: &mut Recommendati
         answer.backend_name = "NCCL through shared host memory".to_string();
     }
     match &group.peers {
-        Peers::Failed(seen) => add(weighing, answer, &engine.peer_off, seen),
+        Peers::Failed(seen) => {
+            add(weighing, answer, &engine.peer_off, seen);
+            other_ways(engine, answer);
+        }
         Peers::Unproven(missing) => add(weighing, answer, &engine.peer_off, missing),
         Peers::Refused(_) => {}
         Peers::Proven(rung) => {
@@ -296,6 +312,13 @@ fn proven_peers(
             basis: format!("records: every pair of the group intact up to rung {rung}; NCCL 2.30 source, graph/paths"),
         });
     }
+    for way in engine.ways.iter().filter(|w| w.when.is_empty()) {
+        if let Some(what) = way.untested.as_ref().filter(|_| weighing.all(&way.host)) {
+            answer
+                .caveats
+                .push(format!("{} is not tested: {what}", way.name));
+        }
+    }
     // A consumer of the choice whose own rungs are not all proven is vouched for by less than it needs.
     let first = answer.order.iter().find(|p| p.standing == Standing::Chosen);
     let open = first
@@ -314,6 +337,22 @@ fn proven_peers(
                 .map(super::told)
                 .collect::<Vec<_>>()
                 .join(", ")
+        ));
+    }
+}
+
+/// What else goes from GPU to GPU once a launch asks for it: no setting above keeps it off.
+fn other_ways(engine: &EngineProfile, answer: &mut Recommendation) {
+    let asked: Vec<&str> = engine
+        .ways
+        .iter()
+        .filter(|w| !w.when.is_empty() && !w.needs.is_empty())
+        .map(|w| w.name.as_str())
+        .collect();
+    if !asked.is_empty() {
+        answer.caveats.push(format!(
+            "these go from GPU to GPU, too, and are off unless a launch asks for them: {}. Do not ask for them here; 'peerproof recommend --check' finds them in a launch",
+            asked.join("; ")
         ));
     }
 }
@@ -363,15 +402,11 @@ fn entry(
     let row_bytes = sizing.and_then(|s| s.payload_bytes.checked_div(s.rows));
     let because = match reason {
         Some(reason) => reason.to_string(),
-        None => match (
-            backend.peer || matches!(weighing.group.peers, Peers::Proven(_)),
-            weighing.consumer(backend),
-        ) {
-            (true, Some(consumer)) if is_proven(consumer) => {
-                format!("{}: {}", consumer.name, consumer.sentence)
-            }
-            _ => weighing.host_path_proof(),
-        },
+        None if backend.multicast => format!(
+            "{}; its multicast is tested by no rung",
+            proof(weighing, backend)
+        ),
+        None => proof(weighing, backend),
     };
     let running = matches!(
         standing,
@@ -394,6 +429,19 @@ fn entry(
             )
         }),
         because,
+    }
+}
+
+/// What is proven of a backend that nothing speaks against.
+fn proof(weighing: &Weighing, backend: &Backend) -> String {
+    match (
+        backend.peer || matches!(weighing.group.peers, Peers::Proven(_)),
+        weighing.consumer(backend),
+    ) {
+        (true, Some(consumer)) if is_proven(consumer) => {
+            format!("{}: {}", consumer.name, consumer.sentence)
+        }
+        _ => weighing.host_path_proof(),
     }
 }
 

@@ -150,11 +150,16 @@ impl Weighing<'_> {
             (_, Peers::Unproven(missing)) => Some(missing.clone()),
             _ => None,
         };
+        // Whoever is proven up to a rung has it, whatever failed of what it does not use.
+        let has = |rung: &Rung| {
+            let consumer = self.consumer(backend).filter(|c| is_proven(c));
+            consumer.and_then(|c| c.reached).is_some_and(|r| r >= *rung)
+        };
         let open = open.or_else(|| {
             let mut rungs = backend
                 .when
                 .iter()
-                .filter(|c| matches!(c, Condition::Proven(_)));
+                .filter(|c| matches!(c, Condition::Proven(rung) if !has(rung)));
             rungs.find_map(|c| self.unmet(c))
         })?;
         Some(format!("{open}; {}", self.group.would_tell()))

@@ -14,7 +14,7 @@ use crate::{
         pair::{GpuIndex, OrderedPair},
         topology::{FabricClass, PathType},
     },
-    profile::{Backend, EngineProfile},
+    profile::{Backend, ConsumerProfile, EngineProfile},
 };
 
 /// The consumer that is NCCL's own peer path.
@@ -68,8 +68,13 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The group of `request` on the host of `evidence`; without evidence a group of which nothing is known.
-    pub(crate) fn of(request: &Request, evidence: Option<&Evidence>) -> Result<Self, AdviseError> {
+    /// The group of `request` on the host of `evidence`; without evidence a group of which nothing is known. `pools`: whether
+    /// the engine lets peers touch memory of stream-ordered pools ([`pools`]); what fails there alone is nothing to others.
+    pub(crate) fn of(
+        request: &Request,
+        evidence: Option<&Evidence>,
+        pools: bool,
+    ) -> Result<Self, AdviseError> {
         if request.tp == 0 {
             return Err(AdviseError::Zero("--tp"));
         }
@@ -130,7 +135,7 @@ impl Group {
             .flat_map(|s| gpus.iter().filter_map(|d| OrderedPair::new(s.0, d.0)))
             .collect();
         let full_nvlink = full_nvlink(e, &pairs);
-        let peers = peers(e, &gpus, &pairs);
+        let peers = peers(e, &gpus, &pairs, pools);
         let geforce = gpus.iter().any(|g| {
             e.snapshot
                 .gpu(*g)
@@ -153,9 +158,10 @@ impl Group {
                 .filter_map(|g| e.snapshot.gpu(*g)?.compute_capability.known().copied())
                 .collect(),
             broken_elsewhere: e
-                .peer_failures()
+                .pairs()
                 .into_iter()
                 .filter(|p| !in_group(p))
+                .filter(|p| e.of_pair(*p).any(|r| counts(r, pools)))
                 .collect(),
             sound_instead: matches!(peers, Peers::Failed(_))
                 .then(|| {
@@ -276,11 +282,34 @@ fn unfit(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Option<Strin
     })
 }
 
-fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Peers {
+/// Whether `engine` lets peers touch memory of stream-ordered pools: one of those through whom it uses peers needs that.
+pub(crate) fn pools(engine: &EngineProfile, consumers: &[ConsumerProfile]) -> bool {
+    let own = |c: &&ConsumerProfile| {
+        let mut backends = engine.backends.iter();
+        backends.any(|b| b.consumer.as_deref() == Some(c.id.as_str()))
+    };
+    let mut sets = consumers
+        .iter()
+        .filter(own)
+        .flat_map(|c| c.needs.iter().flat_map(|need| need.one_of.iter().flatten()));
+    sets.any(|mechanism| mechanism.starts_with(POOL))
+}
+
+/// Beginning of mechanisms on memory of stream-ordered pools.
+const POOL: &str = "pool-";
+
+/// Whether a record takes the peers from whoever may touch pools, or may not.
+fn counts(record: &Record, pools: bool) -> bool {
+    record.outcome.is_failure()
+        && record.case.rung >= Rung::Copied
+        && (pools || !record.case.mechanism.starts_with(POOL))
+}
+
+fn peers(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair], pools: bool) -> Peers {
     let failed = pairs
         .iter()
         .flat_map(|p| e.of_pair(*p))
-        .find(|r| r.outcome.is_failure() && r.case.rung >= Rung::Copied)
+        .find(|r| counts(r, pools))
         .or_else(|| e.group_failure(gpus));
     if let Some(record) = failed {
         return Peers::Failed(told(record));

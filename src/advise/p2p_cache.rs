@@ -39,7 +39,7 @@ const STANDS_FOR: Rung = Rung::Shared;
 /// # Errors
 /// Pairs that were not tried far enough, and groups that do not exist or must not serve.
 pub fn p2p_cache(evidence: &Evidence, request: &Request) -> Result<String, CacheError> {
-    let group = Group::of(request, Some(evidence))?;
+    let group = Group::of(request, Some(evidence), false)?;
     if let Some(why) = group.unfit {
         return Err(CacheError::Unfit(why));
     }

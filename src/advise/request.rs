@@ -138,6 +138,22 @@ pub enum AdviseError {
         /// Tensor-parallel size.
         tp: u32,
     },
+    /// A group size by which the model's heads cannot be divided.
+    #[error(
+        "{model} has {heads}, which --tp {tp} does not divide: {engine} refuses to start so (sizes that do: {sizes})"
+    )]
+    Heads {
+        /// Model.
+        model: String,
+        /// "64 attention heads", with those of keys and values where they are the reason.
+        heads: String,
+        /// Tensor-parallel size.
+        tp: u32,
+        /// Engine.
+        engine: String,
+        /// Sizes that would do.
+        sizes: String,
+    },
     /// A GPU twice in one group.
     #[error("GPU{0} is in the group twice")]
     Twice(GpuIndex),
@@ -165,10 +181,53 @@ pub(crate) struct Shape {
     pub(crate) dtype: Dtype,
     /// Said when the type was assumed, and the profile's own note.
     pub(crate) caveats: Vec<String>,
+    /// Attention heads, and those of keys and values.
+    pub(crate) heads: Option<u32>,
+    pub(crate) kv_heads: Option<u32>,
     /// Reductions of one forward pass under plain tensor parallelism.
     pub(crate) all_reduces: Option<u32>,
     /// The type differs from the model's own, because the GPUs do not have that.
     pub(crate) dtype_forced: bool,
+}
+
+/// Heads of a model that a tensor-parallel size does not divide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Undivided {
+    /// "64 attention heads".
+    pub(crate) heads: String,
+    /// Sizes that would do, up to 16.
+    pub(crate) sizes: String,
+}
+
+impl Shape {
+    /// What `tp` ranks cannot share: each takes as many attention heads as the others, and as many heads of keys and values, or
+    /// some ranks hold a copy of one. `None` where it divides, and where the heads are not known. (vLLM's model configuration
+    /// and its QKVParallelLinear; SGLang asserts the same.)
+    pub(crate) fn undivided(&self, tp: u32) -> Option<Undivided> {
+        let divides = |tp: u32| {
+            let heads = self.heads.is_none_or(|n| n.is_multiple_of(tp));
+            let kv = self
+                .kv_heads
+                .is_none_or(|n| n.is_multiple_of(tp) || tp.is_multiple_of(n.max(1)));
+            (heads, kv)
+        };
+        let told = match divides(tp.max(1)) {
+            (true, true) => return None,
+            (false, _) => format!("{} attention heads", self.heads.unwrap_or_default()),
+            (true, false) => format!(
+                "{} heads of keys and values",
+                self.kv_heads.unwrap_or_default()
+            ),
+        };
+        let sizes: Vec<String> = (1..=16)
+            .filter(|n| divides(*n) == (true, true))
+            .map(|n| n.to_string())
+            .collect();
+        Some(Undivided {
+            heads: told,
+            sizes: sizes.join(", "),
+        })
+    }
 }
 
 /// The shape asked for; `None` when neither model nor hidden size was named. `compute`: the lowest compute capability of the
@@ -248,6 +307,8 @@ pub(crate) fn shape(
         hidden,
         dtype: known_type.unwrap_or(Dtype::Bf16),
         caveats,
+        heads: model.and_then(|m| m.heads),
+        kv_heads: model.and_then(|m| m.kv_heads),
         all_reduces: model
             .and_then(|m| m.all_reduces)
             .filter(|_| request.plain_tensor_parallel()),
@@ -311,6 +372,31 @@ mod tests {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("abc", ""), 3);
         assert_eq!(distance("glm-5.2", "glm-5.2"), 0);
+    }
+
+    #[test]
+    fn a_size_divides_heads_or_is_told_those_that_do() {
+        let of = |heads: Option<u32>, kv_heads: Option<u32>, tp: u32| {
+            let shape = Shape {
+                heads,
+                kv_heads,
+                ..ask(None, Some(64)).unwrap().unwrap()
+            };
+            shape.undivided(tp).map(|u| (u.heads, u.sizes))
+        };
+        let (heads, sizes) = of(Some(64), Some(8), 3).unwrap();
+        assert_eq!(
+            (heads.as_str(), sizes.as_str()),
+            ("64 attention heads", "1, 2, 4, 8, 16")
+        );
+        for tp in [1, 2, 4, 8, 16, 64] {
+            assert_eq!(of(Some(64), Some(8), tp), None, "{tp}");
+        }
+        // 96 heads go to twelve ranks, and four heads of keys to twelve copies; eight to none.
+        assert_eq!(of(Some(96), Some(4), 12), None);
+        let (heads, _) = of(Some(96), Some(8), 12).unwrap();
+        assert_eq!(heads, "8 heads of keys and values");
+        assert_eq!(of(None, None, 3), None);
     }
 
     fn ask(model: Option<&str>, hidden: Option<u64>) -> Result<Option<Shape>, AdviseError> {

@@ -8,7 +8,7 @@ use crate::{
     },
     model::{
         case::{Outcome, Rung, Subject, WrongKind},
-        finding::{Recommendation, Setting, Standing},
+        finding::{ConsumerState, Recommendation, Setting, Standing},
         pair::GpuIndex,
         reading::Reading,
     },
@@ -64,6 +64,106 @@ fn a_failed_pair_switches_every_peer_path_off_together() {
         assert!(find(&answer.environment, "NCCL_P2P_LEVEL").is_none());
         assert!(find(&answer.environment, "SGLANG_PCIE_IPC_MAX_NUMEL").is_none());
         assert!(refusal(&answer, "custom-all-reduce").contains("2->5"));
+    }
+}
+
+/// Memory of pools that fails takes nothing from engines that let peers touch none of it: settings, table and the verdict on
+/// consumers are one judgement.
+#[test]
+fn pool_memory_is_held_against_those_alone_who_use_it() {
+    for mechanism in ["pool-sm-store", "pool-ce-push", "pool-sm-load"] {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        host.set_wrong(pair(0, 1), mechanism, WrongKind::Dropped);
+        for (engine, backend) in [
+            ("vllm", "flashinfer-pcie-ipc"),
+            ("sglang", "custom-all-reduce-legacy"),
+            ("nccl", "nccl"),
+        ] {
+            let answer = ask(&host, &request(engine, 2));
+            assert_eq!(answer.backend, backend, "{engine}: {answer:#?}");
+            assert!(
+                find(&answer.environment, "NCCL_P2P_DISABLE").is_none(),
+                "{engine}"
+            );
+            assert!(
+                answer.refused.iter().all(|(_, why)| !why.contains("pool-")),
+                "{engine}: {:?}",
+                answer.refused
+            );
+            assert!(
+                answer.caveats.iter().all(|c| !c.contains("pool-")),
+                "{engine}: {:?}",
+                answer.caveats
+            );
+        }
+        let own = ask(&host, &request("python", 2));
+        assert_eq!(own.backend, "host-copies");
+        assert!(refusal(&own, "peer-copies").contains(mechanism), "{own:#?}");
+    }
+    // Kernels that wait were not run beside it: unproven to all, and failed to none but pools.
+    let mut host = Host::root_complex(2);
+    host.climb_all();
+    host.records.retain(|r| r.case.rung < Rung::Resident);
+    host.set_wrong(pair(0, 1), "pool-sm-store", WrongKind::Dropped);
+    let answer = ask(&host, &request("vllm", 2));
+    assert_eq!(answer.backend_name, "NCCL through shared host memory");
+    let says = |c: &String| c.starts_with("peers are unproven (");
+    assert!(answer.caveats.iter().any(says), "{:?}", answer.caveats);
+    assert!(
+        refusal(&answer, "custom-all-reduce").starts_with("unproven: "),
+        "{answer:#?}"
+    );
+}
+
+/// A failed way through the host is nobody's proven one.
+#[test]
+fn settings_and_consumers_say_the_same_of_the_way_through_the_host() {
+    for mechanism in ["staged", "bounce", "host-exchange"] {
+        let mut host = Host::root_complex(2);
+        host.claim_all("GNS");
+        host.climb_all();
+        host.set_wrong(pair(0, 1), mechanism, WrongKind::Zeroed);
+        let answer = ask(&host, &request("vllm", 2));
+        assert!(
+            answer.backend_name.starts_with("do not serve"),
+            "{}",
+            answer.backend_name
+        );
+        let users = host.judge(|e| consumers(e, &host.group()));
+        let staged = users.iter().find(|c| c.id == "host-staged").unwrap();
+        assert_eq!(
+            staged.state,
+            ConsumerState::Vetoed,
+            "{mechanism}: {staged:?}"
+        );
+        assert!(staged.sentence.contains(mechanism), "{}", staged.sentence);
+    }
+}
+
+#[test]
+fn a_size_that_does_not_divide_the_heads_is_refused() {
+    let profiles = Profiles::embedded().unwrap();
+    let config = crate::profile::read_config(
+        "config.json",
+        r#"{"hidden_size":8192,"num_attention_heads":64,"num_key_value_heads":8}"#,
+    )
+    .unwrap();
+    let asked = |engine: &str, tp: u32| {
+        let mut request = request(engine, tp);
+        request.config = Some(config.clone());
+        recommend(None, &[], &request, &profiles)
+    };
+    for engine in ["vllm", "sglang", "tensorrt-llm", "1cat-vllm"] {
+        let said = asked(engine, 3).unwrap_err().to_string();
+        assert!(
+            said.contains("64 attention heads") && said.contains("1, 2, 4, 8, 16"),
+            "{said}"
+        );
+        assert!(asked(engine, 4).is_ok());
+    }
+    for engine in ["nccl", "llama.cpp"] {
+        assert!(asked(engine, 3).is_ok(), "{engine}");
     }
 }
 

@@ -61,7 +61,8 @@ pub(super) fn cost(weighing: &Weighing, backends: &[&Backend], nccl: Option<&Bac
     let base = times(weighing, NCCL);
     for backend in backends {
         let own = times(weighing, &backend.id);
-        says.extend(crossover(&base, &own, &backend.id));
+        let says_of = crossover(&base, &own, &backend.id);
+        says.extend(says_of.map(|text| format!("{text}{}", stand_ins(&own, &backend.id))));
     }
     if !says.is_empty() {
         return format!("measured here: {}", says.join("; "));
@@ -172,16 +173,7 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         return Vec::new();
     }
     let source = format!("{} sizes measured on this host", own.len());
-    let kernels: BTreeSet<&str> = own.iter().filter_map(|t| t.stand_in.as_deref()).collect();
-    let kernels: Vec<&str> = kernels.into_iter().collect();
-    let whose = match kernels.as_slice() {
-        [] => String::new(),
-        names => format!(
-            ", as measured with this tool's own kernels ({}): those of {} were not run",
-            names.join(", "),
-            answer.backend
-        ),
-    };
+    let whose = stand_ins(&own, &answer.backend);
     let mut all = Vec::new();
     if let Some(says) = crossover(&base, &own, &answer.backend) {
         all.push(Worth {
@@ -211,6 +203,19 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         });
     }
     all
+}
+
+/// Whose kernels were measured, where they are not those of `backend` itself; to follow what was measured.
+fn stand_ins(own: &[&ReductionTime], backend: &str) -> String {
+    let kernels: BTreeSet<&str> = own.iter().filter_map(|t| t.stand_in.as_deref()).collect();
+    let kernels: Vec<&str> = kernels.into_iter().collect();
+    match kernels.as_slice() {
+        [] => String::new(),
+        names => format!(
+            ", as measured with this tool's own kernels ({}): those of {backend} were not run",
+            names.join(", ")
+        ),
+    }
 }
 
 /// Microseconds that a forward pass of `count` reductions gains by `mine` over `nccl`; negative when it loses.

@@ -56,7 +56,7 @@ pub fn consumers_of(
         Consumer {
             id: kind.id.clone(),
             name: kind.name.clone(),
-            needs: kind.needs.iter().map(|need| need.rung).collect(),
+            needs: rungs_of(kind),
             state: whole.state,
             sentence: whole.sentence,
             reached: whole.reached,
@@ -68,6 +68,13 @@ pub fn consumers_of(
         }
     });
     judged.collect()
+}
+
+/// Rungs that a consumer needs, each once.
+fn rungs_of(kind: &ConsumerProfile) -> Vec<Rung> {
+    let mut rungs: Vec<Rung> = kind.needs.iter().map(|need| need.rung).collect();
+    rungs.dedup();
+    rungs
 }
 
 fn pairs_of(group: &[GpuIndex]) -> Vec<OrderedPair> {
@@ -632,7 +639,9 @@ fn veto_words(first: &Veto, more: usize) -> String {
 fn words(gaps: &[(Rung, Gap, Subject)]) -> String {
     let rungs = |wanted: &dyn Fn(&Gap) -> bool| -> Vec<Rung> {
         let these = gaps.iter().filter(|(_, gap, _)| wanted(gap));
-        these.map(|(rung, ..)| *rung).collect()
+        let mut rungs: Vec<Rung> = these.map(|(rung, ..)| *rung).collect();
+        rungs.dedup();
+        rungs
     };
     let mut parts = Vec::new();
     for (rung, gap, subject) in gaps {

@@ -107,7 +107,61 @@ pub(super) fn engine_file(
         }
     }
     traps(&at, engine)?;
+    ways(&at, engine)
+}
+
+fn ways(at: &At, engine: &EngineProfile) -> Result<(), ProfileError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for way in &engine.ways {
+        let own = format!("id = \"{}\"", way.id);
+        let told = |message: String| Err(at.error(&own, 0, message));
+        if seen.contains(&way.id.as_str()) {
+            return Err(at.error(&own, 1, format!("way '{}' twice", way.id)));
+        }
+        seen.push(&way.id);
+        if way.needs.is_empty() && way.untested.is_none() {
+            return told(format!(
+                "way '{}' has neither needs nor untested, so nothing could be said of it",
+                way.id
+            ));
+        }
+        if way
+            .needs
+            .iter()
+            .any(|need| need.one_of.iter().any(Vec::is_empty))
+        {
+            return told(format!(
+                "way '{}': an empty set of mechanisms proves nothing",
+                way.id
+            ));
+        }
+        if way.source.trim().is_empty() || way.because.trim().is_empty() {
+            return told(format!("way '{}' has no source or no reason", way.id));
+        }
+        let clauses = way.when.iter().chain(&way.unless);
+        if let Some(name) = clauses
+            .flat_map(flags_of)
+            .find(|name| !name.starts_with('-'))
+        {
+            return told(format!(
+                "way '{}': flag '{name}' (allowed: with its dashes)",
+                way.id
+            ));
+        }
+        if let Some(message) = way.off.iter().find_map(bad_switch) {
+            return told(format!("way '{}': {message}", way.id));
+        }
+    }
     Ok(())
+}
+
+/// Flags that a clause names.
+fn flags_of(clause: &Clause) -> Vec<String> {
+    match clause {
+        Clause::Flag(names) | Clause::NoFlag(names) => names.clone(),
+        Clause::FlagIs(named) | Clause::FlagIsNot(named) => vec![named.name.clone()],
+        _ => Vec::new(),
+    }
 }
 
 fn traps(at: &At, engine: &EngineProfile) -> Result<(), ProfileError> {
@@ -125,11 +179,7 @@ fn traps(at: &At, engine: &EngineProfile) -> Result<(), ProfileError> {
             );
             return Err(at.error(&own, 0, message));
         }
-        let flags = trap.when.iter().flat_map(|clause| match clause {
-            Clause::Flag(names) | Clause::NoFlag(names) => names.clone(),
-            Clause::FlagIs(named) | Clause::FlagIsNot(named) => vec![named.name.clone()],
-            _ => Vec::new(),
-        });
+        let flags = trap.when.iter().flat_map(flags_of);
         if let Some(name) = flags.into_iter().find(|name| !name.starts_with('-')) {
             let message = format!(
                 "trap '{}': flag '{name}' (allowed: with its dashes)",

@@ -14,6 +14,10 @@ const WRAPPED: [&[&str]; 5] = [
 ];
 const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "model_dim"];
 const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
+const HEADS: [&str; 4] = ["num_attention_heads", "n_head", "n_heads", "num_heads"];
+const KV_HEADS: [&str; 2] = ["num_key_value_heads", "num_kv_heads"];
+/// With it keys and values are one latent vector for all heads.
+const LATENT: [&str; 1] = ["kv_lora_rank"];
 const DTYPE: [&str; 2] = ["dtype", "torch_dtype"];
 const DRAFTS: [&str; 3] = [
     "num_nextn_predict_layers",
@@ -108,11 +112,16 @@ pub fn read_config(file: &str, text: &str) -> Result<ModelProfile, ConfigError> 
     let experts = config.count(&EXPERTS).map_err(no_shape)?;
     let top = config.count(&TOP).map_err(no_shape)?;
     let small = |n: u64| u32::try_from(n).ok();
+    // Counts by layer, and forms that were not read, are unknown.
+    let heads = |keys: &[&str]| config.count(keys).ok().flatten().and_then(small);
+    let latent = config.first(&LATENT).is_some();
     Ok(ModelProfile {
         id: name(outer).unwrap_or_else(|| file.to_string()),
         repositories: Vec::new(),
         hidden: Some(hidden),
         layers: layers.and_then(small),
+        heads: heads(&HEADS),
+        kv_heads: heads(&KV_HEADS).filter(|_| !latent),
         activation,
         structure: experts.map(|n| match top {
             Some(k) => format!("{n} experts, top {k}"),
@@ -296,6 +305,25 @@ mod tests {
         assert_eq!((model.layers, model.all_reduces), (Some(64), Some(129)));
         assert_eq!(model.activation, Some(Dtype::Bf16));
         assert_eq!((model.draft_layers, model.note), (None, None));
+        assert_eq!((model.heads, model.kv_heads), (None, None));
+    }
+
+    #[test]
+    fn heads_are_read_where_they_are_one_number() {
+        let heads = |fields: &str| {
+            let model = read(&format!(r#"{{"hidden_size":5120,{fields}}}"#));
+            (model.heads, model.kv_heads)
+        };
+        assert_eq!(
+            heads(r#""num_attention_heads":64,"num_key_value_heads":8"#),
+            (Some(64), Some(8))
+        );
+        // Latent attention keeps no keys by head, whatever the field says.
+        assert_eq!(
+            heads(r#""num_attention_heads":128,"num_key_value_heads":128,"kv_lora_rank":512"#),
+            (Some(128), None)
+        );
+        assert_eq!(heads(r#""num_attention_heads":[64,32]"#), (None, None));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a serving engine does by itself: its all-reduce backends with their preconditions, its counting of drafts, its
 //! own allocation.
 
-use super::{Condition, Dtype, Launch, Trap};
+use super::{Condition, Dtype, Launch, Named, Trap, Way};
 use serde::Deserialize;
 
 /// One engine: `profiles/engines/ID.toml`.
@@ -23,6 +23,9 @@ pub struct EngineProfile {
     /// Engines whose traps hold for this one too.
     #[serde(default)]
     pub traps_of: Vec<String>,
+    /// Whether it starts only where the tensor-parallel size divides the model's attention heads.
+    #[serde(default)]
+    pub tp_divides_heads: bool,
     /// Whether a report carries first settings for it.
     #[serde(default)]
     pub in_reports: bool,
@@ -51,6 +54,9 @@ pub struct EngineProfile {
     /// Wrong choices that people made.
     #[serde(default, rename = "trap")]
     pub traps: Vec<Trap>,
+    /// Ways from GPU to GPU beside its all-reduces.
+    #[serde(default, rename = "way")]
+    pub ways: Vec<Way>,
 }
 
 impl EngineProfile {
@@ -161,6 +167,12 @@ pub struct Switch {
     /// Where it is needed; empty = everywhere.
     #[serde(default)]
     pub when: Vec<Condition>,
+    /// Other settings that do the same for this engine: none of both is missing where one is there.
+    #[serde(default)]
+    pub same_as: Vec<Named>,
+    /// It is about multicast, which no rung tests: nothing is proven of what it switches.
+    #[serde(default)]
+    pub multicast: bool,
     /// Read by other programs only: advice sets it for what else is started on the host; a launch of this engine without it has
     /// no path left on.
     #[serde(default)]
@@ -204,6 +216,9 @@ pub struct Backend {
     pub suggest: bool,
     /// Moves data from GPU to GPU directly.
     pub peer: bool,
+    /// Its kernels use multicast of the switch, which no rung tests.
+    #[serde(default)]
+    pub multicast: bool,
     /// What of a model crosses the links with it.
     #[serde(default)]
     pub moves: Moves,

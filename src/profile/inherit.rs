@@ -56,6 +56,11 @@ pub(super) fn resolve(raw: &[EngineProfile]) -> Result<Vec<EngineProfile>, Broke
                     ),
                 });
             };
+            for way in &found.ways {
+                if !whole.ways.iter().any(|own| own.id == way.id) {
+                    whole.ways.push(way.clone());
+                }
+            }
             for trap in &found.traps {
                 if !whole.traps.iter().any(|own| own.id == trap.id) {
                     whole.traps.push(trap.clone());
@@ -92,6 +97,8 @@ fn laid_over(below: EngineProfile, own: &EngineProfile) -> EngineProfile {
     whole.caveats = merged(below.caveats, &own.caveats, |a, b| a == b);
     whole.practices = merged(below.practices, &own.practices, |a, b| a.what == b.what);
     whole.traps = merged(below.traps, &own.traps, |a, b| a.id == b.id);
+    whole.ways = merged(below.ways, &own.ways, |a, b| a.id == b.id);
+    whole.tp_divides_heads = own.tp_divides_heads || below.tp_divides_heads;
     whole
 }
 

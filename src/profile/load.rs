@@ -223,6 +223,12 @@ impl Profiles {
             }
             "names" => {
                 let loaded: Names = parse(file, text)?;
+                if let Some(message) = loaded.defect() {
+                    return Err(ProfileError::Invalid {
+                        file: file.to_string(),
+                        message,
+                    });
+                }
                 self.names.retain(|old| old.of != loaded.of);
                 self.names.push(loaded);
             }

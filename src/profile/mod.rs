@@ -29,5 +29,5 @@ pub use host::{
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
-pub use names::{Names, edits, nearest};
-pub use trap::{Clause, Launch, Named, Times, Trap};
+pub use names::{ModelWord, Names, Parser, SwitchWord, edits, nearest};
+pub use trap::{Clause, Launch, Named, Reach, Times, Trap, Way};

@@ -14,6 +14,10 @@ pub struct ModelProfile {
     pub hidden: Option<u64>,
     /// Layers (or blocks).
     pub layers: Option<u32>,
+    /// Attention heads, which tensor parallelism divides.
+    pub heads: Option<u32>,
+    /// Heads of keys and values; `None` also where the attention keeps none by head (MLA).
+    pub kv_heads: Option<u32>,
     /// Activation type of the configuration. A quantised checkpoint still reduces in this type.
     pub activation: Option<super::Dtype>,
     /// Experts and mixers in words.

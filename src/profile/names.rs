@@ -1,7 +1,9 @@
 //! Which flags and variables an engine takes: `profiles/names/*.toml`. A name that is in no list may be a misspelling, and
-//! nothing is known of what it does; only a list can tell that.
+//! nothing is known of what it does; only a list can tell that. A list may also say how the program reads its command line, and
+//! which of its flags take no value: only then is it known what a value behind one of them does.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The names that one program takes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -16,12 +18,104 @@ pub struct Names {
     /// Whether the program takes the beginning of a flag for the flag.
     #[serde(default)]
     pub prefixes: bool,
+    /// How the program reads its command line; `None` was not read.
+    pub parser: Option<Parser>,
+    /// Whether underscores of flags are dashes to the program.
+    #[serde(default)]
+    pub underscores: bool,
+    /// Where its parser takes a word that is no flag.
+    pub model_word: Option<ModelWord>,
     /// Flags with their dashes; underscores are dashes.
     #[serde(default)]
     pub flags: Vec<String>,
+    /// Flags that take no value and have no opposite.
+    #[serde(default)]
+    pub switches: Vec<String>,
+    /// Flags that take no value and that a later `--no-` form of theirs undoes.
+    #[serde(default)]
+    pub negatable: Vec<String>,
+    /// Whether `--disable-x` also undoes a negatable `--enable-x`, and the other way round.
+    #[serde(default)]
+    pub enable_undoes_disable: bool,
+    /// Short forms of flags that take no value, and the long forms that they stand for.
+    #[serde(default)]
+    pub short: BTreeMap<String, String>,
     /// Variables.
     #[serde(default)]
     pub variables: Vec<String>,
+}
+
+/// How a program reads its command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parser {
+    /// Python's argparse: the last of several counts; a value for a flag that takes none is an error; a value may stick to a
+    /// short flag of one letter only.
+    Argparse,
+    /// getopt_long: a value may stick to a short flag.
+    Getopt,
+}
+
+/// Where a program takes its model as a word that is no flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelWord {
+    /// Anywhere, once.
+    Anywhere,
+    /// In front of all flags only.
+    First,
+}
+
+/// A flag that takes no value, as its program reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchWord {
+    /// Its long form.
+    pub flag: String,
+    /// Whether this word sets it or undoes it.
+    pub on: bool,
+}
+
+impl Names {
+    /// What `word` is, if it is a flag that takes no value: `--no-x` undoes `--x`.
+    pub fn switch(&self, word: &str) -> Option<SwitchWord> {
+        let is = |flag: &str, on: bool| {
+            Some(SwitchWord {
+                flag: flag.to_string(),
+                on,
+            })
+        };
+        let has = |list: &[String], flag: &str| list.iter().any(|own| own == flag);
+        if let Some(long) = self.short.get(word) {
+            return is(long, true);
+        }
+        if has(&self.switches, word) || has(&self.negatable, word) {
+            return is(word, true);
+        }
+        if let Some(rest) = word.strip_prefix("--no-") {
+            let positive = format!("--{rest}");
+            return is(&positive, false).filter(|_| has(&self.negatable, &positive));
+        }
+        if !self.enable_undoes_disable {
+            return None;
+        }
+        let pairs = [("--enable-", "--disable-"), ("--disable-", "--enable-")];
+        pairs.into_iter().find_map(|(prefix, inverse)| {
+            let other = format!("{inverse}{}", word.strip_prefix(prefix)?);
+            is(&other, false).filter(|_| has(&self.negatable, &other))
+        })
+    }
+
+    /// What is wrong with a list that parses.
+    pub(super) fn defect(&self) -> Option<String> {
+        let unlisted = self
+            .switches
+            .iter()
+            .chain(&self.negatable)
+            .chain(self.short.keys())
+            .chain(self.short.values())
+            .find(|flag| !self.flags.contains(flag));
+        unlisted.map(|flag| format!("'{flag}' takes no value and is not among 'flags'"))
+    }
 }
 
 /// Insertions, deletions and replacements from one word to the other (Levenshtein).

@@ -1,6 +1,6 @@
 //! How a launch of an engine looks, and the wrong choices that people made with it.
 
-use super::{Condition, Switch};
+use super::{Condition, Need, Switch};
 use crate::model::finding::Severity;
 use serde::Deserialize;
 
@@ -109,6 +109,50 @@ pub struct Trap {
     pub source: String,
 }
 
+/// A way by which a launch moves data from GPU to GPU that is none of the engine's all-reduces: experts' all-to-all, KV
+/// caches handed on, multicast.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Way {
+    /// Id, unique among the ways that an engine has.
+    pub id: String,
+    /// In words: "experts' all-to-all by DeepEP".
+    pub name: String,
+    /// What a launch must hold to go this way; all must be met. Empty: the engine goes it by itself.
+    #[serde(default)]
+    pub when: Vec<Clause>,
+    /// What the host and group must be.
+    #[serde(default)]
+    pub host: Vec<Condition>,
+    /// Any of these keeps it off peers.
+    #[serde(default)]
+    pub unless: Vec<Clause>,
+    /// Which pairs it uses.
+    pub reach: Reach,
+    /// Mechanisms that it relies on, as consumers do: a failure in any of them vetoes it.
+    #[serde(default)]
+    pub needs: Vec<Need>,
+    /// What of it no rung tests: with this it is never called proven.
+    pub untested: Option<String>,
+    /// What keeps it off peers.
+    #[serde(default)]
+    pub off: Vec<Switch>,
+    /// How it reaches peers.
+    pub because: String,
+    /// Source of the fact.
+    pub source: String,
+}
+
+/// Pairs of GPUs that a way uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// Those among the launch's own GPUs.
+    Launch,
+    /// Those between its GPUs and any other of the host: the other end is another launch.
+    Host,
+}
+
 /// What a launch holds. Closed: there are no expressions. Flags are written with their dashes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -129,12 +173,18 @@ pub enum Clause {
     VariableIs(Named),
     /// A variable is set to something that is none of these.
     VariableIsNot(Named),
+    /// One of these variables has one of its values: two names of one setting.
+    AnyVariableIs(Vec<Named>),
     /// A variable's value contains one of these.
     VariableContains(Named),
+    /// A variable is set, and its value contains none of these.
+    VariableLacks(Named),
     /// The tensor-parallel size is larger than this.
     TpAbove(u32),
     /// Attention data parallelism or expert parallelism is on.
     MoreThanTensorParallel(bool),
+    /// Experts are spread over ranks.
+    ExpertParallel(bool),
     /// It runs in a container that was given neither the host's IPC nor shared memory.
     IsolatedSharedMemory(bool),
 }

@@ -405,6 +405,28 @@ fn resolved(
         }
     };
     let members: Option<Vec<GpuIndex>> = names.iter().map(member).collect();
+    let twice = (names.iter().enumerate()).find_map(|(at, name)| {
+        let same = |other: &String| {
+            other == name || (member(name).is_some() && member(other) == member(name))
+        };
+        names.iter().take(at).any(same).then_some(name)
+    });
+    match twice {
+        Some(name) if ends => used.problems.push(LaunchProblem {
+            source: "PyTorch reads the list so, as the driver does".to_string(),
+            ..does_not_start(
+                "gpu-twice",
+                format!(
+                    "{what} names GPU '{name}' twice: no GPU is visible then, and it does not start"
+                ),
+                "name each GPU once",
+            )
+        }),
+        Some(name) => used.unread.push(format!(
+            "{what}: GPU '{name}' is named twice, and what the engine makes of that was not read"
+        )),
+        None => {}
+    }
     let unnamed = names
         .iter()
         .find(|n| n.parse::<u32>().is_err() && member(n).is_none());

@@ -54,8 +54,8 @@ pub(super) fn forbidden(
         }
     }
     slow_kernels(engine, invocation, group, answer);
-    let off = invocation.variables.get("NCCL_P2P_DISABLE");
-    if off.is_some_and(|v| v == "1")
+    let mut switches = engine.peer_off.iter();
+    if switches.any(|s| s.name == "NCCL_P2P_DISABLE" && !left_on(s, invocation))
         && let Some(wrong) = weighing.evidence.and_then(registry_words)
     {
         answer.problems.push(LaunchProblem {
@@ -145,8 +145,17 @@ fn slow_kernels(
     });
 }
 
-/// Whether the launch lacks a switch that is needed.
+/// Whether the launch lacks a switch that is needed, and every other setting that does the same.
 pub(super) fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
+    let same = switch.same_as.iter().any(|named| {
+        let value = invocation.variables.get(&named.name);
+        value.is_some_and(|v| named.values.contains(v))
+    });
+    !same && lacks(switch, invocation)
+}
+
+/// Whether the launch lacks exactly this switch.
+pub(super) fn lacks(switch: &Switch, invocation: &Invocation) -> bool {
     let names = [switch.name.clone()];
     match switch.kind {
         SwitchKind::Unset => invocation.variables.contains_key(&switch.name),

@@ -1,6 +1,8 @@
 //! An existing launch, read from what people paste (a command, a script, variables, a compose or Kubernetes fragment), and
 //! held against the traps that the profiles know.
 
+#[cfg(test)]
+mod as_parsed;
 mod containers;
 mod devices;
 mod document;
@@ -10,6 +12,7 @@ mod forbidden;
 mod needless;
 #[cfg(test)]
 mod on_a_host;
+mod parser;
 mod read;
 mod script;
 mod shell;
@@ -18,6 +21,9 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
+mod ways;
+#[cfg(test)]
+mod ways_on_a_host;
 
 pub use devices::Given;
 pub use read::{Invocation, ReadError, read};

@@ -2,7 +2,7 @@
 //! something else asks for, or that touches nothing which would run here, is none.
 
 use super::{
-    forbidden::left_on,
+    forbidden::lacks,
     read::{Invocation, plain},
     traps::{Facts, holds},
 };
@@ -63,10 +63,19 @@ pub(super) fn needless(
         {
             continue;
         }
+        let of = |b: &&Backend| b.turn_off.iter().any(|s| s.name == switch.name);
+        let multicast = switch.multicast || engine.backends.iter().filter(of).any(|b| b.multicast);
+        if multicast {
+            answer.outside.push(format!(
+                "whether {} is needless: it is about multicast, which no rung tests",
+                told(switch)
+            ));
+            continue;
+        }
         let own: Vec<&Backend> = engine
             .backends
             .iter()
-            .filter(|b| b.by_default && b.turn_off.iter().any(|s| s.name == switch.name))
+            .filter(|b| b.by_default && of(b))
             .filter(|b| matches!(weighing.refusal(b), None | Some(Refusal::TooLarge(_))))
             .collect();
         if own.is_empty() && !of_nccl(switch) {
@@ -107,7 +116,7 @@ pub(super) fn needless(
 /// The launch has this switch.
 fn given(switch: &Switch, invocation: &Invocation) -> bool {
     match switch.kind {
-        SwitchKind::Environment | SwitchKind::Flag => !left_on(switch, invocation),
+        SwitchKind::Environment | SwitchKind::Flag => !lacks(switch, invocation),
         SwitchKind::Configuration => {
             let value = invocation.value(&[format!("--{}", switch.name)]);
             value.is_some() && value == switch.value.as_deref()

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-fn on(host: &Host, text: &str) -> LaunchCheck {
+/// What is said of `text` on `host`.
+pub(super) fn on(host: &Host, text: &str) -> LaunchCheck {
     host.judge(|e| {
         let group = host.group();
         let question = Question {
@@ -314,9 +315,156 @@ fn switches_that_turn_off_what_is_proven_are_needless() {
         "{wrong}"
     );
     assert!(!wrong.contains("prefill"), "{wrong}");
+    // Whose kernels were run is part of the number.
+    assert!(
+        wrong.contains(
+            "this tool's own kernels (one-shot-pull): those of custom-all-reduce were not run"
+        ),
+        "{wrong}"
+    );
     // Nothing measured, nothing published: how to know.
     let mut linked = Host::nvswitch(4);
     linked.climb_all();
     let (wrong, ..) = found(&on(&linked, "NCCL_P2P_DISABLE=1 sglang serve x --tp 4")).unwrap();
     assert!(wrong.contains("peerproof reduce"), "{wrong}");
+}
+
+/// The problem of that id.
+pub(super) fn said<'a>(
+    answer: &'a LaunchCheck,
+    id: &str,
+) -> Option<&'a crate::model::launch::LaunchProblem> {
+    answer.problems.iter().find(|p| p.id == id)
+}
+
+/// NCCL knows two settings that keep it off every peer, and both are taken for that everywhere.
+#[test]
+fn a_level_of_no_peers_is_the_switch_by_another_name() {
+    let mut bad = Host::root_complex(2);
+    bad.direct_wrong(WrongKind::Zeroed, |_| true);
+    let mut good = Host::root_complex(2);
+    good.climb_all();
+    let rest = "VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0 vllm serve x -tp 2";
+    for set in [
+        "NCCL_P2P_DISABLE=1",
+        "NCCL_P2P_LEVEL=LOC",
+        "NCCL_P2P_LEVEL=0",
+    ] {
+        let whole = on(&bad, &format!("{set} {rest} --disable-custom-all-reduce"));
+        assert!(
+            said(&whole, "failed-peers-in-use").is_none(),
+            "{set}: {whole:#?}"
+        );
+        let half = on(&bad, &format!("{set} {rest}"));
+        assert_eq!(
+            said(&half, "failed-peers-in-use").unwrap().settings,
+            ["--disable-custom-all-reduce"],
+            "{set}"
+        );
+        assert!(said(&half, "nccl-off-custom-on").is_some(), "{set}");
+        let text = format!("{set} vllm serve x -tp 2");
+        let needless = on(&good, &text);
+        let ids: Vec<&str> = needless.problems.iter().map(|p| p.id.as_str()).collect();
+        let level = ids.contains(&"level-keeps-proven-peers-off");
+        assert!(
+            level != ids.contains(&"needless-switches"),
+            "{set}: {ids:?}"
+        );
+    }
+    for set in [
+        "NCCL_P2P_LEVEL=PXB",
+        "NCCL_P2P_DISABLE=0",
+        "NCCL_P2P_LEVEL=loc",
+    ] {
+        let open = on(&bad, &format!("{set} {rest} --disable-custom-all-reduce"));
+        assert_eq!(
+            said(&open, "failed-peers-in-use").unwrap().settings,
+            ["NCCL_P2P_DISABLE=1"],
+            "{set}"
+        );
+    }
+}
+
+/// A GPU twice is no GPU at all, and heads that ranks cannot share are refused by the engine.
+#[test]
+fn lists_and_heads_that_do_not_start_are_said() {
+    let mut host = Host::root_complex(8);
+    host.climb_all();
+    for (i, gpu) in host.snapshot.gpus.iter_mut().enumerate() {
+        gpu.uuid = Reading::Known(format!("GPU-{i}{i}{i}{i}"));
+    }
+    for list in ["0,0", "0,1,0", "GPU-0000,GPU-0000", "0,GPU-0000"] {
+        for engine in [
+            "vllm serve x -tp 2",
+            "sglang serve x --tp 2",
+            "llama-server -m x",
+        ] {
+            let answer = on(&host, &format!("CUDA_VISIBLE_DEVICES={list} {engine}"));
+            let problem = said(&answer, "gpu-twice");
+            assert!(
+                problem.is_some_and(|p| p.severity == Severity::Critical),
+                "{list}: {answer:#?}"
+            );
+            assert!(
+                answer.judged.iter().all(|j| !j.starts_with("every pair")),
+                "{answer:#?}"
+            );
+        }
+    }
+    assert!(
+        said(
+            &judged(
+                "CUDA_VISIBLE_DEVICES=1,1 vllm serve x",
+                &Question::default()
+            ),
+            "gpu-twice"
+        )
+        .is_some()
+    );
+    let config = crate::profile::read_config(
+        "config.json",
+        r#"{"model_type":"qwen3","hidden_size":5120,"num_hidden_layers":64,"num_attention_heads":64,"num_key_value_heads":8}"#,
+    )
+    .unwrap();
+    let answer = |text: &str| {
+        host.judge(|e| {
+            let group = host.group();
+            let question = Question {
+                evidence: Some(e),
+                candidates: &group,
+                config: Some(config.clone()),
+                ..Question::default()
+            };
+            judged(text, &question)
+        })
+    };
+    for text in [
+        "vllm serve x -tp 3",
+        "sglang serve x --tp 6",
+        "trtllm-serve x --tp_size 5",
+    ] {
+        let refused = answer(text);
+        let problem = said(&refused, "heads-not-divided");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {refused:#?}"));
+        assert!(
+            problem.wrong.contains("64 attention heads"),
+            "{}",
+            problem.wrong
+        );
+        assert!(
+            problem.change.ends_with("1, 2, 4, 8, 16"),
+            "{}",
+            problem.change
+        );
+        assert_eq!(refused.problems.len(), 1, "{refused:#?}");
+    }
+    for text in [
+        "vllm serve x -tp 4",
+        // Attention has two ranks here.
+        "sglang serve x --tp 6 --dp-size 3 --enable-dp-attention",
+        "all_reduce_perf -g 3",
+        "llama-server -m x",
+    ] {
+        assert!(said(&answer(text), "heads-not-divided").is_none(), "{text}");
+    }
 }

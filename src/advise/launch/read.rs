@@ -16,6 +16,8 @@ pub struct Invocation {
     pub flags: Vec<Flag>,
     /// Words that are no flag and follow the command.
     pub positional: Vec<String>,
+    /// The first word behind the command is one of them.
+    pub led: bool,
     /// Variables that the engine gets from this text.
     pub variables: BTreeMap<String, String>,
     /// Variables that are assigned and not exported: the engine does not get them.
@@ -37,6 +39,12 @@ pub struct Flag {
     pub name: String,
     /// Its value, if a word follows that is none.
     pub value: Option<String>,
+    /// The value stands in the same word, behind an equals sign.
+    pub joined: bool,
+    /// It was written with underscores.
+    pub underscores: bool,
+    /// It is a key of a JSON object that another flag gives: which of these objects, counted over the launch.
+    pub object: Option<usize>,
 }
 
 /// Text that holds no launch that can be read.
@@ -85,6 +93,9 @@ impl Invocation {
 
     /// Takes flags and other words in; `ends`: behind the first other word stands a program of the user's.
     pub(super) fn flags_from(&mut self, words: &[Word], ends: bool) {
+        if self.flags.is_empty() && self.positional.is_empty() {
+            self.led = words.first().is_some_and(|word| !is_flag(&word.text));
+        }
         let mut rest = words.iter().peekable();
         while let Some(word) = rest.next() {
             if word.opaque {
@@ -104,8 +115,8 @@ impl Invocation {
                 }
                 continue;
             }
-            let (name, value) = match word.text.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_string())),
+            let (name, value, joined) = match word.text.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_string()), true),
                 None => {
                     let next = rest.next_if(|next| !is_flag(&next.text));
                     if let Some(next) = next.filter(|n| n.opaque) {
@@ -114,16 +125,28 @@ impl Invocation {
                             next.line,
                         ));
                     }
-                    (word.text.as_str(), next.map(|w| w.text.clone()))
+                    (word.text.as_str(), next.map(|w| w.text.clone()), false)
                 }
             };
+            let underscores = name
+                .split('.')
+                .next()
+                .is_some_and(|head| head.contains('_'));
             let name = plain(name);
             if let Some(Value::Object(map)) =
                 value.as_deref().and_then(|v| serde_json::from_str(v).ok())
             {
-                flatten(&name, &map, &mut self.flags);
+                let object = self.flags.iter().filter_map(|f| f.object).max();
+                let object = object.map_or(0, |last| last + 1);
+                flatten(&name, &map, object, &mut self.flags);
             }
-            self.flags.push(Flag { name, value });
+            self.flags.push(Flag {
+                name,
+                value,
+                joined,
+                underscores,
+                object: None,
+            });
         }
     }
 }
@@ -146,20 +169,29 @@ pub(super) fn is_flag(text: &str) -> bool {
             .is_none_or(|rest| rest.parse::<f64>().is_err())
 }
 
-fn flatten(prefix: &str, map: &serde_json::Map<String, Value>, flags: &mut Vec<Flag>) {
+fn flatten(
+    prefix: &str,
+    map: &serde_json::Map<String, Value>,
+    object: usize,
+    flags: &mut Vec<Flag>,
+) {
     for (key, value) in map {
         let name = format!("{prefix}.{}", plain(key));
-        match value {
-            Value::Object(inner) => flatten(&name, inner, flags),
-            Value::String(text) => flags.push(Flag {
-                name,
-                value: Some(text.clone()),
-            }),
-            other => flags.push(Flag {
-                name,
-                value: Some(other.to_string()),
-            }),
-        }
+        let value = match value {
+            Value::Object(inner) => {
+                flatten(&name, inner, object, flags);
+                continue;
+            }
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        flags.push(Flag {
+            name,
+            value: Some(value),
+            joined: false,
+            underscores: false,
+            object: Some(object),
+        });
     }
 }
 

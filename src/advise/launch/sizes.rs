@@ -1,11 +1,11 @@
 //! Traps that are arithmetic: drafts counted the other engine's way, a workspace made for prefill or for fewer rows than a
-//! step has, graphs that end below a full step (facts: engines.md 7 and 8).
+//! step has, graphs that end below a full step (facts: engines.md 7 and 8), ranks that cannot share a model's heads.
 
-use super::{read::Invocation, traps::Facts};
+use super::{devices::Size, read::Invocation, traps::Facts};
 use crate::{
     advise::{
         admission::admitted,
-        request::Shape,
+        request::{Request, Shape, shape},
         sizing::grouped,
         workspace::{PCIE_IPC_WORLDS, pcie_ipc_workspace_bytes},
     },
@@ -13,7 +13,7 @@ use crate::{
         finding::{Severity, Sizing},
         launch::LaunchProblem,
     },
-    profile::{AllocationRule, EngineProfile},
+    profile::{AllocationRule, EngineProfile, Launch, Profiles},
 };
 
 /// Requests that SGLang runs at once with drafts when nobody says a number.
@@ -84,6 +84,45 @@ pub(super) fn apply(invocation: &Invocation) -> bool {
             .flags
             .iter()
             .any(|flag| flags.iter().any(|part| flag.name.contains(part)))
+}
+
+/// Ranks that cannot share the model's heads. Attention data parallelism that divides the group leaves fewer ranks for them.
+pub(super) fn heads(
+    engine: &EngineProfile,
+    profiles: &Profiles,
+    launch: &Launch,
+    invocation: &Invocation,
+    facts: &Facts,
+    request: &Request,
+) -> Option<LaunchProblem> {
+    let Size::Ranks(tp) = facts.tp_given else {
+        return None;
+    };
+    let divides = launch.times.iter().any(|times| {
+        times.flags == launch.data_parallel && invocation.flag(&times.unless).is_some()
+    });
+    let ranks = match divides {
+        true => tp.checked_div(facts.data_parallel.max(1))?,
+        false => tp,
+    };
+    let shape = shape(request, profiles, None).ok().flatten()?;
+    let undivided = shape.undivided(ranks)?;
+    Some(LaunchProblem {
+        id: "heads-not-divided".to_string(),
+        severity: Severity::Critical,
+        wrong: format!(
+            "{} has {}, and {ranks} ranks cannot share them evenly: {} does not start",
+            shape.label, undivided.heads, engine.name
+        ),
+        change: format!(
+            "take a tensor-parallel size that divides them: {}",
+            undivided.sizes
+        ),
+        settings: Vec::new(),
+        source:
+            "vLLM model configuration (0.33.0), SGLang's attention layers; config.json of the model"
+                .to_string(),
+    })
 }
 
 fn switched_on(invocation: &Invocation, variable: &str) -> bool {

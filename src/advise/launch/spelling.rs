@@ -17,21 +17,21 @@ pub(super) const FLAG_NOT_KNOWN: &str = "flag-not-known";
 /// Names that belong to every engine: CUDA's own, and NCCL's.
 const BESIDE: [&str; 2] = ["cuda", "nccl"];
 
-/// Says which names of the launch are not known.
+/// Says which names of the launch are not known; `own`: the list of its engine.
 pub(super) fn names(
     engine: &EngineProfile,
+    own: Option<&Names>,
     profiles: &Profiles,
     invocation: &Invocation,
     answer: &mut LaunchCheck,
 ) {
-    let own = own_list(engine, profiles);
     let stated = Stated::of(engine);
     flags(engine, own, &stated, invocation, answer);
     variables(engine, own, &stated, profiles, invocation, answer);
 }
 
 /// The list of this engine, or of the one whose profile it continues.
-fn own_list<'a>(engine: &EngineProfile, profiles: &'a Profiles) -> Option<&'a Names> {
+pub(super) fn own_list<'a>(engine: &EngineProfile, profiles: &'a Profiles) -> Option<&'a Names> {
     let of = |id: &str| profiles.names.iter().find(|n| n.of == id);
     let mut id = engine.id.as_str();
     // A profile cannot continue itself: the loader refuses it.
@@ -92,7 +92,8 @@ impl Stated {
                     .iter()
                     .flat_map(|b| b.turn_on.iter().chain(&b.turn_off)),
             )
-            .chain(engine.traps.iter().flat_map(|t| &t.set));
+            .chain(engine.traps.iter().flat_map(|t| &t.set))
+            .chain(engine.ways.iter().flat_map(|w| &w.off));
         for switch in switches {
             match switch.kind {
                 SwitchKind::Flag | SwitchKind::Omit => {
@@ -104,20 +105,29 @@ impl Stated {
                 SwitchKind::Configuration => {}
             }
         }
-        for clause in engine.traps.iter().flat_map(|t| &t.when) {
+        let traps = engine.traps.iter().flat_map(|t| &t.when);
+        let ways = engine.ways.iter();
+        let ways = ways.flat_map(|w| w.when.iter().chain(&w.unless));
+        for clause in traps.chain(ways) {
             match clause {
                 Clause::Flag(names) | Clause::NoFlag(names) => {
                     flags.extend(names.iter().map(|n| plain(n)));
                 }
                 Clause::FlagIs(named) | Clause::FlagIsNot(named) => {
-                    flags.insert(plain(&named.name));
+                    // A key of a JSON value is no flag by itself.
+                    let head = named.name.split('.').next().unwrap_or_default();
+                    flags.insert(plain(head));
+                }
+                Clause::AnyVariableIs(all) => {
+                    variables.extend(all.iter().map(|named| named.name.clone()));
                 }
                 Clause::Variable(name) | Clause::NoVariable(name) => {
                     variables.insert(name.clone());
                 }
                 Clause::VariableIs(named)
                 | Clause::VariableIsNot(named)
-                | Clause::VariableContains(named) => {
+                | Clause::VariableContains(named)
+                | Clause::VariableLacks(named) => {
                     variables.insert(named.name.clone());
                 }
                 _ => {}
@@ -180,7 +190,11 @@ fn flags(
             .strip_prefix("-O")
             .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
         let known = listed.contains(head)
-            || listed.contains(positive.as_str())
+            || own
+                .filter(|n| n.parser.is_some())
+                .map_or(listed.contains(positive.as_str()), |n| {
+                    n.switch(head).is_some()
+                })
             || (level && listed.contains("-O"));
         if known || head.contains('$') || head.contains('`') || !seen.insert(head) {
             continue;

@@ -1,6 +1,6 @@
 //! Launches as people paste them, and what is said of them.
 
-use super::{Invocation, Question, check, read};
+use super::{Invocation, Question, check, on_a_host::on, read};
 use crate::{
     diagnose::sample::{Host, pair},
     model::{
@@ -373,17 +373,7 @@ fn pairs_of_every_group_of_the_launch_are_judged() {
     let mut host = Host::root_complex(8);
     host.all_intact();
     host.set_wrong(pair(6, 7), "sm-store", WrongKind::Dropped);
-    let ask = |text: &str| {
-        host.judge(|e| {
-            let group = host.group();
-            let question = Question {
-                evidence: Some(e),
-                candidates: &group,
-                ..Question::default()
-            };
-            judged(text, &question)
-        })
-    };
+    let ask = |text: &str| on(&host, text);
     for text in [
         "vllm serve x -tp 4 -pp 2",
         "vllm serve x -tp 2 --pipeline-parallel-size 2 --data-parallel-size 2",
@@ -551,17 +541,7 @@ fn failed_peers_must_be_off_in_every_consumer() {
     let mut host = Host::root_complex(8);
     host.all_intact();
     host.set_wrong(pair(2, 5), "sm-store", WrongKind::Dropped);
-    let ask = |text: &str| {
-        host.judge(|e| {
-            let group = host.group();
-            let question = Question {
-                evidence: Some(e),
-                candidates: &group,
-                ..Question::default()
-            };
-            judged(text, &question)
-        })
-    };
+    let ask = |text: &str| on(&host, text);
     let half = ask("NCCL_P2P_DISABLE=1 vllm serve x -tp 8 --disable-custom-all-reduce");
     let found = half
         .problems
@@ -614,19 +594,7 @@ fn what_depends_on_the_host_is_told_and_not_guessed() {
     );
     let mut host = Host::root_complex(4);
     host.climb_all();
-    let ask = |host: &Host, text: &str| {
-        host.judge(|e| {
-            let group = host.group();
-            judged(
-                text,
-                &Question {
-                    evidence: Some(e),
-                    candidates: &group,
-                    ..Question::default()
-                },
-            )
-        })
-    };
+    let ask = on;
     let found = ask(&host, text);
     let ids: Vec<&str> = found.problems.iter().map(|p| p.id.as_str()).collect();
     assert_eq!(

@@ -5,13 +5,15 @@ use super::{
     devices::{self, Size, Used},
     forbidden::forbidden,
     needless::needless,
+    parser,
     read::Invocation,
     sizes, spelling,
+    ways::ways,
 };
 use crate::{
     advise::{
         conditions::{Met, Weighing},
-        group::{Group, Peers},
+        group::{Group, Peers, pools},
         measured::put_measured,
         request::{AdviseError, Request, shape},
         sizing::{rows_per_request, sizing},
@@ -96,10 +98,20 @@ pub fn check(
         outside: Vec::new(),
     };
     let mut facts = Facts::default();
-    spelling::names(engine, profiles, invocation, &mut answer);
-    let request = request(engine, invocation, question, &mut facts, &mut answer);
     let launch = engine.launch.clone().unwrap_or_default();
-    let used = devices::used(&launch, invocation, &facts, question.evidence);
+    let names = spelling::own_list(engine, profiles);
+    let taken = parser::taken(invocation, &engine.name, &launch, names);
+    let invocation = &taken.invocation;
+    answer.problems.extend(taken.notes);
+    spelling::names(engine, names, profiles, invocation, &mut answer);
+    let request = request(engine, invocation, question, &mut facts, &mut answer);
+    let mut used = devices::used(&launch, invocation, &facts, question.evidence);
+    used.problems.splice(0..0, taken.refused).for_each(drop);
+    if used.starts() && engine.tp_divides_heads {
+        used.problems.extend(sizes::heads(
+            engine, profiles, &launch, invocation, &facts, &request,
+        ));
+    }
     answer.not_judged.extend(used.unread.iter().cloned());
     answer.problems.extend(used.problems.iter().cloned());
     if facts.tp_given == Size::EveryVisible {
@@ -117,12 +129,19 @@ pub fn check(
         Some(e) => consumers_of(e, &group.gpus, &profiles.consumers),
         None => Vec::new(),
     };
-    let whole = whole_launch(&used, &request, question, evidence, &mut answer).map(|group| {
-        let users = judge(&group);
-        group.used_by(engine, &users)
-    });
+    let pools = pools(engine, &profiles.consumers);
+    let whole =
+        whole_launch(&used, &request, question, evidence, pools, &mut answer).map(|group| {
+            let users = judge(&group);
+            group.used_by(engine, &users)
+        });
     // Of GPUs of which it is not known which they are, nothing is known.
-    let group = group(&request, evidence.filter(|_| whole.is_some()), &mut answer)?;
+    let group = group(
+        &request,
+        evidence.filter(|_| whole.is_some()),
+        pools,
+        &mut answer,
+    )?;
     let users = match whole {
         Some(_) => judge(&group),
         None => Vec::new(),
@@ -178,6 +197,17 @@ pub fn check(
         whole.as_ref(),
         &mut answer,
     );
+    if used.starts() {
+        ways(
+            engine,
+            invocation,
+            &facts,
+            question,
+            &weighing,
+            whole.as_ref(),
+            &mut answer,
+        );
+    }
     let mut host_traps = Vec::new();
     let mut host_asked = Vec::new();
     for trap in &engine.traps {
@@ -386,6 +416,7 @@ fn whole_launch(
     request: &Request,
     question: &Question,
     evidence: Option<&Evidence>,
+    pools: bool,
     answer: &mut LaunchCheck,
 ) -> Option<Group> {
     question.evidence?;
@@ -412,7 +443,7 @@ fn whole_launch(
         group: Some(group),
         ..request.clone()
     };
-    match Group::of(&all, evidence) {
+    match Group::of(&all, evidence, pools) {
         Ok(group) => Some(group),
         Err(error) => {
             answer.not_judged.push(format!("the host: {error}"));
@@ -492,9 +523,10 @@ fn scope(
 fn group(
     request: &Request,
     evidence: Option<&Evidence>,
+    pools: bool,
     answer: &mut LaunchCheck,
 ) -> Result<Group, AdviseError> {
-    match Group::of(request, evidence) {
+    match Group::of(request, evidence, pools) {
         Ok(group) => Ok(group),
         Err(error) => {
             answer.not_judged.push(format!("the host: {error}"));
@@ -504,7 +536,7 @@ fn group(
                 tp: request.tp.max(1),
                 ..request.clone()
             };
-            Group::of(&alone, None)
+            Group::of(&alone, None, pools)
         }
     }
 }
@@ -530,6 +562,14 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
             .variables
             .get(&named.name)
             .is_some_and(|v| !value_is(v, &named.values)),
+        Clause::AnyVariableIs(all) => all.iter().any(|named| {
+            let value = invocation.variables.get(&named.name);
+            value.is_some_and(|v| value_is(v, &named.values))
+        }),
+        Clause::VariableLacks(named) => invocation
+            .variables
+            .get(&named.name)
+            .is_some_and(|v| !named.values.iter().any(|part| v.contains(part))),
         Clause::VariableContains(named) => invocation
             .variables
             .get(&named.name)
@@ -538,6 +578,7 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
         Clause::MoreThanTensorParallel(wanted) => {
             (facts.data_parallel > 1 || facts.expert_parallel > 1) == *wanted
         }
+        Clause::ExpertParallel(wanted) => (facts.expert_parallel > 1) == *wanted,
         Clause::IsolatedSharedMemory(wanted) => {
             facts.tp > 1 && invocation.isolated_shared_memory == *wanted
         }

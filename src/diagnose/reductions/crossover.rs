@@ -2,7 +2,7 @@
 //! halves of their samples do not overlap; as long as the former fastest is not slower by that measure, nothing changes.
 
 use super::{
-    NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, amount, comparable, doubts, is_nccl, middle,
+    Doubt, NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, amount, comparable, doubts, is_nccl, middle,
     standing,
 };
 use crate::model::{
@@ -46,13 +46,16 @@ fn of(
         .filter_map(|bytes| fastest(bytes, &proven, sick))
         .collect();
     let changes = changes(&sizes);
-    let doubts = super::doubts(rows)
+    let doubted: Vec<(&Reduction, Doubt)> = doubts(rows)
         .into_iter()
-        .filter(|doubt| own.iter().any(|(at, _)| *at == doubt.row))
         .filter_map(|doubt| {
-            let row = rows.get(doubt.row)?;
-            Some(format!("{}: {}", row.algorithm, doubt.says))
+            let (_, row) = own.iter().find(|(at, _)| *at == doubt.row)?;
+            Some((*row, doubt))
         })
+        .collect();
+    let doubts = doubted
+        .iter()
+        .map(|(row, doubt)| format!("{}: {}", row.algorithm, doubt.says))
         .collect();
     let crosses_links = matches!(
         first.arrangement,
@@ -70,7 +73,11 @@ fn of(
         advice: Vec::new(),
     };
     if crosses_links {
-        crossover.advice = advice(&crossover, &proven);
+        let odd = Odd {
+            nccl: doubted.iter().any(|(row, _)| is_nccl(row)),
+            own: doubted.iter().any(|(row, _)| !is_nccl(row)),
+        };
+        crossover.advice = advice(&crossover, &proven, odd);
     }
     crossover
 }
@@ -143,7 +150,16 @@ fn span(first: u64, last: u64) -> String {
     }
 }
 
-fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)]) -> Vec<String> {
+/// Whose times are odd.
+#[derive(Debug, Clone, Copy)]
+struct Odd {
+    /// NCCL's: no ratio to them means anything.
+    nccl: bool,
+    /// Those of algorithms of our own: nothing is chosen by them.
+    own: bool,
+}
+
+fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)], odd: Odd) -> Vec<String> {
     let mut says = Vec::new();
     for (name, first, last) in runs(&crossover.sizes) {
         let ratios = crossover
@@ -195,15 +211,13 @@ fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)]) -> Vec<String> 
             says.push(format!("with {setting} NCCL itself is faster {what}"));
         }
     }
-    let (nccl, own): (Vec<&String>, Vec<&String>) =
-        (crossover.doubts.iter()).partition(|doubt| doubt.starts_with(NCCL));
-    if !own.is_empty() {
+    if odd.own {
         says.push(
             "measure again what took longer than a larger vector: until then no choice rests on it"
                 .to_string(),
         );
     }
-    if !nccl.is_empty() {
+    if odd.nccl {
         says.push("no ratio to NCCL is given where its own times are sick".to_string());
     }
     says

@@ -1,0 +1,206 @@
+//! Launches held against what the engine's own parser makes of their words.
+
+use super::{Question, on_a_host::on, tests::judged};
+use crate::{
+    diagnose::sample::Host,
+    model::{
+        case::WrongKind,
+        finding::Severity,
+        launch::{LaunchCheck, LaunchOutcome, LaunchProblem},
+    },
+};
+
+fn found<'a>(answer: &'a LaunchCheck, id: &str) -> Option<&'a LaunchProblem> {
+    answer.problems.iter().find(|p| p.id == id)
+}
+
+/// Two GPUs whose peers failed.
+fn failed() -> Host {
+    let mut host = Host::root_complex(2);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    host
+}
+
+const VLLM: &str = "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0 vllm serve x -tp 2";
+
+#[test]
+fn the_last_word_of_a_switch_counts() {
+    let host = failed();
+    let off = "--disable-custom-all-reduce";
+    for (words, left_on) in [
+        (off.to_string(), false),
+        ("--disable_custom_all_reduce".to_string(), false),
+        (format!("--no-disable-custom-all-reduce {off}"), false),
+        (format!("--enable-custom-all-reduce {off}"), false),
+        (format!("{off} --no-disable-custom-all-reduce"), true),
+        (format!("{off} --enable-custom-all-reduce"), true),
+        (format!("{off} {off} --no_disable_custom_all_reduce"), true),
+        ("--no-disable-custom-all-reduce".to_string(), true),
+    ] {
+        let answer = on(&host, &format!("{VLLM} {words}"));
+        let problem = found(&answer, "failed-peers-in-use");
+        assert_eq!(problem.is_some(), left_on, "{words}: {answer:#?}");
+        assert!(problem.is_none_or(|p| p.settings == [off]), "{words}");
+        let undone = left_on && words.starts_with(off);
+        assert_eq!(
+            found(&answer, "undone-by-a-later-word").is_some(),
+            undone,
+            "{words}: {answer:#?}"
+        );
+    }
+    // A short form and its long opposite are one switch.
+    let answer = judged(
+        "vllm serve x -tp 2 -ep --no-enable-expert-parallel",
+        &Question::default(),
+    );
+    assert_eq!(answer.outcome(), LaunchOutcome::NothingWrong, "{answer:#?}");
+}
+
+/// What argparse answers with an error keeps the engine from starting, and nothing of the host is judged for it.
+#[test]
+fn what_the_engine_refuses_is_said_to_be_refused() {
+    let host = failed();
+    for (text, words) in [
+        (
+            "vllm serve x -tp 2 --disable-custom-all-reduce=false",
+            "takes no value",
+        ),
+        (
+            "vllm serve x -tp 2 --disable-custom-all-reduce=true",
+            "takes no value",
+        ),
+        (
+            "vllm serve x -tp 2 --disable-custom-all-reduce false",
+            "'false' behind it",
+        ),
+        (
+            "vllm serve --model x -tp 2 --disable-custom-all-reduce false",
+            "'false' behind it",
+        ),
+        (
+            "vllm serve x -tp 2 --no-disable-custom-all-reduce=1",
+            "takes no value",
+        ),
+        ("vllm serve x -tp2", "-tp2 is no flag"),
+        ("vllm serve x -tp16", "-tp16 is no flag"),
+        ("vllm serve x -tp 2 -pp2", "-pp2 is no flag"),
+        (
+            "sglang serve x --tp 2 --disable-custom-all-reduce=false",
+            "takes no value",
+        ),
+        (
+            "sglang serve x --tp 2 --disable-custom-all-reduce false",
+            "'false' behind it",
+        ),
+        (
+            "sglang serve x --tp 2 --no-disable-custom-all-reduce",
+            "has no opposite",
+        ),
+        ("sglang serve --tp 2 --trust-remote-code x", "'x' behind it"),
+        ("sglang serve x --tp_size 2", "underscores"),
+    ] {
+        let answer = on(&host, text);
+        let problem = found(&answer, "engine-refuses");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {answer:#?}"));
+        assert_eq!(problem.severity, Severity::Critical, "{text}");
+        assert!(problem.wrong.contains(words), "{text}: {}", problem.wrong);
+        assert!(problem.wrong.contains("does not start"), "{text}");
+        assert_eq!(answer.problems.len(), 1, "{text}: {answer:#?}");
+        assert_eq!(
+            answer.not_judged,
+            ["the host: the launch does not start as it is, so no pair of GPUs was judged for it"],
+            "{text}"
+        );
+        let alone = judged(text, &Question::default());
+        assert_eq!(
+            alone.worst(),
+            Some(Severity::Critical),
+            "{text}: {alone:#?}"
+        );
+    }
+}
+
+#[test]
+fn sizes_are_read_as_the_parser_reads_them() {
+    let tp = |text: &str| -> Vec<String> {
+        let answer = judged(text, &Question::default());
+        assert_eq!(
+            answer.worst().filter(|w| *w > Severity::Info),
+            None,
+            "{text}: {answer:#?}"
+        );
+        let own = answer
+            .read
+            .iter()
+            .filter(|(what, _)| what == "tensor parallel");
+        own.map(|(_, value)| value.clone()).collect()
+    };
+    for text in [
+        "vllm serve x -tp=2",
+        "vllm serve x -tp 2",
+        "vllm serve x --tensor_parallel_size=2",
+        "vllm serve x -tp 4 --tensor-parallel-size 2",
+        "vllm serve x --tensor-parallel-size 4 --tensor-parallel-size=2",
+        "all_reduce_perf -g2",
+        "all_reduce_perf -g 2",
+    ] {
+        assert_eq!(tp(text), ["2"], "{text}");
+    }
+    let twice = judged(
+        "vllm serve x -tp 4 --tensor-parallel-size 2",
+        &Question::default(),
+    );
+    let note = found(&twice, "given-twice").unwrap();
+    assert!(
+        note.wrong.contains("-tp 4 and --tensor-parallel-size 2"),
+        "{}",
+        note.wrong
+    );
+    let same = judged("vllm serve x -tp 2 -tp 2", &Question::default());
+    assert!(found(&same, "given-twice").is_none());
+    // The model behind a flag that takes no value is the model, and no value.
+    let model = judged(
+        "vllm serve --enforce-eager Qwen/Qwen3-32B -tp 2",
+        &Question::default(),
+    );
+    assert!(
+        model
+            .read
+            .contains(&("model".to_string(), "Qwen/Qwen3-32B".to_string())),
+        "{model:#?}"
+    );
+    assert_eq!(model.outcome(), LaunchOutcome::NothingWrong, "{model:#?}");
+}
+
+/// argparse takes the last object whole; vLLM makes single keys into one that takes its place.
+#[test]
+fn an_object_given_again_takes_the_place_of_the_first() {
+    let fuse = "--compilation-config '{\"pass_config\":{\"fuse_allreduce_rms\":false}}'";
+    let mut host = Host::nvswitch(2);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    let lacks = |rest: &str| {
+        let text = format!("NCCL_NVLS_ENABLE=0 {VLLM} --disable-custom-all-reduce {rest}");
+        let answer = on(&host, &text);
+        let left = found(&answer, "failed-peers-in-use").is_some();
+        (left, found(&answer, "object-given-twice").is_some())
+    };
+    assert_eq!(lacks(fuse), (false, false));
+    assert_eq!(
+        lacks(&format!("{fuse} --compilation-config '{{\"mode\":3}}'")),
+        (true, true)
+    );
+    assert_eq!(
+        lacks(&format!("--compilation-config '{{\"mode\":3}}' {fuse}")),
+        (false, true)
+    );
+    assert_eq!(
+        lacks(&format!("{fuse} --compilation-config.mode 3")),
+        (true, true)
+    );
+    assert_eq!(
+        lacks(
+            "--compilation-config.mode 3 --compilation-config.pass_config.fuse_allreduce_rms false"
+        ),
+        (false, false)
+    );
+}
