@@ -5,6 +5,7 @@ use super::xid;
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
     group::Group,
+    iommu_line::IommuLine,
     ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
@@ -21,7 +22,7 @@ use std::{
 pub(crate) const BOUNCE: &str = "bounce";
 
 /// Mechanism id of the driver's own copy through the host.
-const STAGED: &str = "staged";
+pub(crate) const STAGED: &str = "staged";
 
 /// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Evidence<'a> {
     pub observations: &'a [Observation],
     /// The mechanisms of pairs and their rungs, as the version that ran knew them; empty when it did not say.
     pub(crate) ladder: &'a [Step],
+    /// The command line of the run, without the program's name; empty when it is not known.
+    pub(crate) arguments: &'a [String],
     /// Records by what they are about, in order.
     by_subject: BTreeMap<Subject, Vec<&'a Record>>,
     fabric: OnceCell<Vec<OrderedPair>>,
@@ -87,6 +90,15 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
     }
 }
 
+/// Whether the bytes of a record went through the host, on whatever rung it stands: under load the two ways through the host
+/// are tried, too, and without peer access the driver takes a direct copy through the host.
+fn goes_through_host(record: &Record) -> bool {
+    let moved = matches!(record.outcome, Outcome::Intact | Outcome::Corrupt(_));
+    matches!(record.case.mechanism.as_str(), BOUNCE | STAGED)
+        || record.case.mechanism.starts_with("host-")
+        || moved && record.peer_access == PeerAccess::Off
+}
+
 /// CUDA_ERROR_SYSTEM_NOT_READY (cuda.h).
 pub(crate) const NOT_READY: u32 = 802;
 
@@ -126,6 +138,7 @@ impl<'a> Evidence<'a> {
             records,
             observations,
             ladder: &[],
+            arguments: &[],
             by_subject,
             fabric: OnceCell::new(),
             passes: OnceCell::new(),
@@ -135,6 +148,11 @@ impl<'a> Evidence<'a> {
     /// With the mechanisms that make up the rungs, so that a mechanism that nobody tried is missed.
     pub fn with_ladder(self, ladder: &'a [Step]) -> Self {
         Evidence { ladder, ..self }
+    }
+
+    /// With the command line of the run, so that it is not advised again.
+    pub fn made_by(self, arguments: &'a [String]) -> Self {
+        Evidence { arguments, ..self }
     }
 
     fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
@@ -302,7 +320,13 @@ impl<'a> Evidence<'a> {
     /// Cases of the pair that used peer access and ran (rung 2 and up).
     pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of_pair(pair)
-            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran())
+            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran() && !goes_through_host(r))
+    }
+
+    /// Failures of what went through the host between two GPUs, whatever the rung, without those of GPUs by themselves.
+    pub fn host_failures(&self) -> impl Iterator<Item = &'a Record> {
+        self.failures()
+            .filter(|r| r.case.subject.pair().is_some() && goes_through_host(r))
     }
 
     /// Whether the driver refused peer access for the pair, whatever the claims say.
@@ -474,9 +498,14 @@ impl<'a> Evidence<'a> {
     /// Whether the pair's default IOMMU domains translate: `Some(true)` when either GPU's does, `Some(false)` when both are
     /// known not to (or the host has no IOMMU at all).
     pub fn iommu_translates(&self, pair: OrderedPair) -> Option<bool> {
+        let line = self.iommu_line();
         let end = |gpu: GpuIndex| -> Option<bool> {
             match self.snapshot.gpu(gpu)?.iommu.known() {
-                Some(group) => group.translates(),
+                // A group is one of an IOMMU at work.
+                Some(group) => group.translates().or_else(|| line.translates(true)),
+                None if line.translates(self.has_iommu()).is_some() => {
+                    line.translates(self.has_iommu())
+                }
                 // No group and no IOMMU device in the kernel: there is none for this GPU.
                 None => self
                     .snapshot
@@ -492,6 +521,18 @@ impl<'a> Evidence<'a> {
             (Some(false), Some(false)) => Some(false),
             _ => None,
         }
+    }
+
+    /// What the kernel command line says of the IOMMU; nothing where it was not read.
+    pub fn iommu_line(&self) -> IommuLine {
+        let line = self.snapshot.host.cmdline.known();
+        line.map(|line| IommuLine::of(line)).unwrap_or_default()
+    }
+
+    /// Whether an IOMMU is known to be at work.
+    pub fn has_iommu(&self) -> bool {
+        let classes = self.snapshot.host.iommu_classes.known();
+        classes.is_some_and(|classes| !classes.is_empty())
     }
 
     /// Bridges between the two GPUs, from the join, else from the two bridge chains.
