@@ -133,7 +133,7 @@ fn from_finding(e: &Evidence, grading: Grading, headline: &str, finding: &Findin
         next: finding
             .next_test
             .clone()
-            .filter(|test| next::is_new(e, test))
+            .filter(|test| !next::is_made(e, test))
             .or_else(|| finding.fix.first().cloned())
             .unwrap_or_else(|| format!("peerproof explain {}", finding.cause)),
         worst_pair: finding.pairs.first().copied(),

@@ -71,7 +71,7 @@ impl Asked {
 }
 
 /// Whether `line` is the run that made this report.
-fn is_made(e: &Evidence, line: &str) -> bool {
+pub(super) fn is_made(e: &Evidence, line: &str) -> bool {
     let mut made = e.arguments.iter().map(String::as_str);
     if !made.by_ref().any(|word| word == "qualify") {
         return false;
