@@ -3,7 +3,7 @@
 //! planted must be found on its pair and mechanism, called by its name, and nothing else may be blamed.
 //!
 //! The test runs a fixed selection. `PEERPROOF_MATRIX=all` (`./x matrix`) runs every cell and 50 seeds, and prints the figures
-//! of `docs/method.md`.
+//! of `docs/method.md`; the names of healthy scenarios with commas between (`./x matrix NAME...`) run 50 seeds of those alone.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![allow(
@@ -423,13 +423,25 @@ fn every_planted_fault_is_found_and_named() {
 /// Every scenario that promises a pass, with many seeds of the weak memory mode: not one false alarm.
 #[test]
 fn healthy_hosts_raise_no_alarm() {
-    let seeds: u64 = if whole() { 50 } else { 3 };
+    let asked = std::env::var("PEERPROOF_MATRIX").unwrap_or_default();
+    let all = || HEALTHY.iter().chain(LARGE).copied();
+    let named: Vec<&str> = asked.split(',').filter(|name| !name.is_empty()).collect();
+    let (seeds, scenarios): (u64, Vec<&str>) = match named[..] {
+        [] => (3, HEALTHY.to_vec()),
+        ["all"] => (50, all().collect()),
+        _ => (50, named),
+    };
+    for name in &scenarios {
+        assert!(
+            all().any(|known| known == *name),
+            "{name} is no healthy scenario"
+        );
+    }
     let started = Instant::now();
-    let large: &[&str] = if whole() { LARGE } else { &[] };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let mut alarms: Vec<String> = Vec::new();
     // One scenario after the other, so that a run that is cut off has said what it came to.
-    for name in HEALTHY.iter().chain(large) {
+    for name in scenarios {
         let (next, found) = (AtomicU64::new(1), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..threads {

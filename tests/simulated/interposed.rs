@@ -2,7 +2,11 @@
 //! kind of its faults is known to be named before it is taken to hardware.
 
 use crate::host::{Host, failures, peerproof, summary};
-use peerproof::model::{case::WrongKind, report::Grading};
+use peerproof::model::{
+    case::{Outcome, WrongKind},
+    finding::Judgement,
+    report::Grading,
+};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 /// Builds the library, and a program that runs peerproof below it.
@@ -66,6 +70,33 @@ fn what_an_interposer_spoils_is_named() {
                 assert_eq!(record.outcome.corruption().unwrap().kind, name, "{kind}");
             }
         }
+    }
+    // Late is no fault of content: every copy is right, and the pair is named as slow, in its direction alone.
+    let late = Host::new("opaque-vm")
+        .variable("PEERPROOF_INTERPOSE", "0>1:push=late:ms=30")
+        .program(&program)
+        .qualify_noisily(&["--mechanism", "bounce,staged,ce-push,ce-pull"]);
+    assert_eq!(late.verdict.grading, Grading::Warn, "{}", summary(&late));
+    assert!(failures(&late).is_empty(), "{}", summary(&late));
+    let slow: Vec<_> = late
+        .findings
+        .iter()
+        .filter(|f| f.judgement == Judgement::Indicted)
+        .collect();
+    let named: Vec<&str> = slow.iter().map(|f| f.cause.as_str()).collect();
+    assert_eq!(named, ["slow-pair"], "{}", summary(&late));
+    assert_eq!(slow[0].pairs.len(), 1);
+    assert_eq!(slow[0].pairs[0].to_string(), "0->1");
+    // A copy that never ends costs its pair and is called a hang.
+    let hang = run("1>0:pull=hang");
+    assert_eq!(hang.verdict.grading, Grading::Fail, "{}", summary(&hang));
+    let hung: Vec<_> = failures(&hang)
+        .into_iter()
+        .filter(|record| matches!(record.outcome, Outcome::TimedOut { .. }))
+        .collect();
+    assert!(!hung.is_empty(), "{}", summary(&hang));
+    for record in hung {
+        assert_eq!(record.case.subject.pair().unwrap().to_string(), "1->0");
     }
     // Not struck, not blamed.
     let report = run("1>0:push=zeroed:nth=1000000");

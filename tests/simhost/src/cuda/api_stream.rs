@@ -78,7 +78,7 @@ export! {
         let stream = driver.stream(stream as usize)?;
         if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
         match stream.last() {
-            Some(op) if !op.done() => Err(NOT_READY),
+            Some(op) if !driver.engine.wait_briefly(&op) => Err(NOT_READY),
             Some(op) => {
                 driver.engine.end_of(&op);
                 driver.context_of(stream.gpu).health()
@@ -100,6 +100,23 @@ export! {
         if let Some(mark) = mark { return graph::join(&stream, &mark); }
         if let Some(part) = lock(&stream.part).as_ref() { part.spoil(); return Err(CAPTURE_ISOLATION); }
         if let (_, Some(op)) = recorded(event)? { stream.hold_for(op); }
+        Ok(())
+    }
+    /// Calls a function of the host once all work before it is done; what comes after waits for its return. It takes the
+    /// time that it took, so that a delay put into a stream delays the stream.
+    fn cuLaunchHostFunc(stream: *mut c_void, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void) {
+        let driver = driver()?;
+        let stream = driver.stream(stream as usize)?;
+        let function = function.ok_or(INVALID_VALUE)?;
+        if let Some(part) = lock(&stream.part).as_ref() { return Err(part.spoil()); }
+        let data = data as usize;
+        let call = move || {
+            let begun = std::time::Instant::now();
+            // SAFETY: the caller's function, with the caller's data, as the call asks.
+            unsafe { function(data as *mut c_void) };
+            Ok(Some(Work::fixed(begun.elapsed().as_nanos() as u64)))
+        };
+        stream.submit(&driver.engine, driver.order(&stream), None, false, Box::new(move |_| call()));
         Ok(())
     }
     /// Context of a stream.

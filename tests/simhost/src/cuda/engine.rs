@@ -28,6 +28,8 @@ pub(crate) struct Op {
     /// The kernel looks at the time: it may be one that waits for another.
     pub(crate) polls: AtomicBool,
     done: AtomicBool,
+    /// Who waits for this one alone, on the lock of `Engine::finished`: not all who wait need to wake at every end.
+    over: Condvar,
 }
 
 impl Op {
@@ -171,6 +173,7 @@ impl Stream {
             kernel,
             polls: AtomicBool::new(false),
             done: AtomicBool::new(false),
+            over: Condvar::new(),
         });
         if kernel {
             lock(&engine.kernels).push(Arc::clone(&op));
@@ -274,6 +277,7 @@ impl Engine {
         }
         let _guard = lock(&self.finished.0);
         op.done.store(true, Ordering::SeqCst);
+        op.over.notify_all();
         self.finished.1.notify_all();
     }
 
@@ -281,12 +285,25 @@ impl Engine {
     pub(crate) fn wait_done(&self, op: &Op) {
         let mut guard = lock(&self.finished.0);
         while !op.done() {
-            guard = self
-                .finished
-                .1
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = op.over.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits a moment for the end of an operation. Who asks for it again and again would otherwise take the processor from
+    /// the thread that executes it: here, unlike on a GPU, they are the same.
+    pub(crate) fn wait_briefly(&self, op: &Op) -> bool {
+        const MOMENT: Duration = Duration::from_micros(200);
+        let until = Instant::now() + MOMENT;
+        let mut guard = lock(&self.finished.0);
+        while !op.done() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = op.over.wait_timeout(guard, left);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        op.done()
     }
 
     /// Says that a kernel looks at the time, so that nobody waits for it merely to model contention.

@@ -17,7 +17,7 @@ use crate::scenario::{Kind, Mechanism};
 use crate::topology::Engine as Carrier;
 use crate::world::Flight;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -81,6 +81,8 @@ pub(crate) struct View {
     pub(super) gpu: usize,
     pub(super) all: Snapshot,
     windows: Vec<Window>,
+    /// Index of the allocation that was accessed last.
+    last: AtomicUsize,
     pub(super) op: Arc<Op>,
     pub(super) begun: Instant,
     pub(super) start: OnceLock<u64>,
@@ -112,6 +114,7 @@ impl View {
             gpu,
             all,
             windows,
+            last: AtomicUsize::new(0),
             op,
             begun: Instant::now(),
             start: OnceLock::new(),
@@ -128,7 +131,13 @@ impl View {
     }
 
     pub(super) fn at(&self, addr: u64, len: u64) -> Option<(&Arc<Allocation>, &Window)> {
-        let (i, allocation) = find(&self.all, addr, len)?;
+        // Accesses come in runs within one allocation.
+        let last = self.last.load(Ordering::Relaxed);
+        let (i, allocation) = match self.all.get(last).filter(|a| a.holds(addr, len)) {
+            Some(allocation) => (last, allocation),
+            None => find(&self.all, addr, len)?,
+        };
+        self.last.store(i, Ordering::Relaxed);
         let window = self.windows.get(i)?;
         if self.loaded && window.reachable && window.remote() {
             let start = || (Instant::now(), Flight::start(self.driver.world));

@@ -7,7 +7,21 @@ const MOST: usize = 128;
 
 struct State {
     under_way: Vec<(u64, Vec<u8>)>,
+    /// How many of them touch each place of `places`: most stores meet none, and need not look through all.
+    touched: [u8; PLACES],
     random: u64,
+}
+
+/// Parts that addresses fall into, `GRAIN` bytes at a time, over and over.
+const PLACES: usize = 1024;
+const GRAIN: u64 = 16;
+// A store touches a place at most once, so that a count fits.
+const _: () = assert!(MOST + 1 < u8::MAX as usize);
+
+/// The places that a range touches, each once.
+fn places(addr: u64, len: usize) -> impl Iterator<Item = usize> {
+    let grains = addr / GRAIN..=(addr + len.max(1) as u64 - 1) / GRAIN;
+    grains.take(PLACES).map(|grain| grain as usize % PLACES)
 }
 
 /// The stores of one launch that have not arrived.
@@ -21,6 +35,7 @@ impl Delayed {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Mutex::new(State {
             under_way: Vec::new(),
+            touched: [0; PLACES],
             random: seed | 1,
         }))
     }
@@ -28,14 +43,8 @@ impl Delayed {
     /// Takes a store in. One to the same place goes out first; so does some other, if there are many.
     pub(crate) fn take(&self, addr: u64, data: &[u8], deliver: impl Fn(u64, &[u8])) {
         let mut state = lock(&self.0);
-        while let Some(i) = state
-            .under_way
-            .iter()
-            .position(|(a, d)| overlap(*a, d.len(), addr, data.len()))
-        {
-            let (a, d) = state.under_way.remove(i);
-            deliver(a, &d);
-        }
+        state.deliver_overlapping(addr, data.len(), &deliver);
+        places(addr, data.len()).for_each(|place| state.touched[place] += 1);
         state.under_way.push((addr, data.to_vec()));
         if state.under_way.len() > MOST {
             let (a, d) = state.pick();
@@ -46,14 +55,7 @@ impl Delayed {
     /// Delivers what overlaps a range, so that the device sees its own stores and a strong one comes after them.
     pub(crate) fn settle(&self, addr: u64, len: usize, deliver: impl Fn(u64, &[u8])) {
         let mut state = lock(&self.0);
-        while let Some(i) = state
-            .under_way
-            .iter()
-            .position(|(a, d)| overlap(*a, d.len(), addr, len))
-        {
-            let (a, d) = state.under_way.remove(i);
-            deliver(a, &d);
-        }
+        state.deliver_overlapping(addr, len, &deliver);
     }
 
     /// Delivers everything, in random order.
@@ -67,13 +69,33 @@ impl Delayed {
 }
 
 impl State {
+    /// Delivers what overlaps a range, oldest first as far as the list knows.
+    fn deliver_overlapping(&mut self, addr: u64, len: usize, deliver: &impl Fn(u64, &[u8])) {
+        while places(addr, len).any(|place| self.touched[place] > 0)
+            && let Some(i) = self
+                .under_way
+                .iter()
+                .position(|(a, d)| overlap(*a, d.len(), addr, len))
+        {
+            let (a, d) = self.under_way.remove(i);
+            self.left(a, d.len());
+            deliver(a, &d);
+        }
+    }
+
+    fn left(&mut self, addr: u64, len: usize) {
+        places(addr, len).for_each(|place| self.touched[place] -= 1);
+    }
+
     /// Some store, by a xorshift generator. The list must not be empty.
     fn pick(&mut self) -> (u64, Vec<u8>) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let i = (self.random % self.under_way.len() as u64) as usize;
-        self.under_way.swap_remove(i)
+        let (addr, data) = self.under_way.swap_remove(i);
+        self.left(addr, data.len());
+        (addr, data)
     }
 }
 

@@ -4,6 +4,8 @@
 //! closure over values of one lane; the wrappers here turn it into a loop over the lanes, compiled for the baseline CPU
 //! and for AVX2 and chosen when the module is parsed.
 
+use std::sync::{Mutex, PoisonError};
+
 /// Lanes of a warp.
 pub(super) const LANES: usize = 32;
 /// "No such operand".
@@ -19,18 +21,33 @@ pub(super) type LaneFn = unsafe fn(*mut u8, &[u32; 6], u32);
 #[derive(Clone, Copy)]
 struct Line([u8; 64]);
 
-/// Zeroed bytes aligned to 64.
+/// Bytes aligned to 64. What they hold before `clear` is whatever a launch before left there.
 pub(super) struct Aligned {
     lines: Vec<Line>,
     len: usize,
 }
 
+/// Memory of launches that ended, for those to come, and how many lines it comes to: most launches are short, and would
+/// spend a good part of their time on fresh pages.
+static SPARE: Mutex<(Vec<Vec<Line>>, usize)> = Mutex::new((Vec::new(), 0));
+/// Lines that are kept at most: 16 MiB.
+const SPARE_LINES: usize = 1 << 18;
+
 impl Aligned {
     pub(super) fn new(len: usize) -> Aligned {
+        let wanted = len.div_ceil(64);
         Aligned {
-            lines: vec![Line([0; 64]); len.div_ceil(64)],
+            lines: Self::spare(wanted).unwrap_or_else(|| vec![Line([0; 64]); wanted]),
             len,
         }
+    }
+    fn spare(wanted: usize) -> Option<Vec<Line>> {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |v: &Vec<Line>| wanted > 0 && (wanted..=2 * wanted).contains(&v.len());
+        let place = spare.0.iter().rposition(fits)?;
+        let kept = spare.0.swap_remove(place);
+        spare.1 -= kept.len();
+        Some(kept)
     }
     pub(super) fn ptr(&mut self) -> *mut u8 {
         self.lines.as_mut_ptr().cast()
@@ -39,7 +56,18 @@ impl Aligned {
         self.len
     }
     pub(super) fn clear(&mut self) {
-        self.lines.fill(Line([0; 64]));
+        self.lines[..self.len.div_ceil(64)].fill(Line([0; 64]));
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        let mine = std::mem::take(&mut self.lines);
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if !mine.is_empty() && spare.1 + mine.len() <= SPARE_LINES {
+            spare.1 += mine.len();
+            spare.0.push(mine);
+        }
     }
 }
 
