@@ -92,7 +92,7 @@ fn a_file_that_is_no_verdict_is_not_replaced() {
     let prolog = host.run(&["qualify", "--prolog", LONG, "--verdict-file", &name]);
     assert_eq!(prolog.code, Some(1));
     assert!(
-        line(&prolog).contains("no verdict file"),
+        line(&prolog).contains("INCONCLUSIVE --verdict-file: "),
         "{}",
         prolog.stdout
     );

@@ -7,7 +7,7 @@ use super::super::{
     xid,
 };
 use crate::model::{
-    case::Rung,
+    case::{Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::GpuIndex,
     snapshot::Gpu,
@@ -86,6 +86,13 @@ fn all_silent(e: &Evidence) -> Option<Finding> {
     Some(finding)
 }
 
+/// Whether the GPU's own kernel found nothing wrong in its memory, or the host's copy of the same says otherwise: then what was
+/// wrong may have come so over the link.
+fn speaks_of_the_link(record: &Record) -> bool {
+    let corruption = record.outcome.corruption();
+    corruption.is_some_and(|c| c.wrong_units == 0 || c.owner_views_agree == Some(false))
+}
+
 fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let mut signals: Vec<(Severity, String)> = Vec::new();
     // Failures by what they say: of the GPU's own memory by its own kernel, of copies with the host, and the rest, of which
@@ -99,7 +106,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     {
         if involves_host(record) {
             with_host = true;
-        } else if record.case.mechanism == "memory" {
+        } else if record.case.mechanism == "memory" && !speaks_of_the_link(record) {
             own = true;
             wrong_attempts += record.outcome.corruption().map_or(0, |c| c.wrong_attempts);
         } else {
@@ -411,7 +418,16 @@ mod tests {
             next.contains("EDAC") && next.contains("another slot"),
             "{next}"
         );
-        // Its own kernel on its own memory is another matter, whatever the link does.
+        // The kernel's count of its own memory came over the link as well: it is zero, or the host's copy says otherwise.
+        for (units, agree) in [(0, true), (64, false)] {
+            let mut differ = wrong(WrongKind::Mixed);
+            if let Outcome::Corrupt(c) = &mut differ {
+                (c.wrong_units, c.owner_views_agree) = (units, Some(agree));
+            }
+            host.put(gpu, "memory", Rung::Alone, differ);
+            assert_eq!(judged(&host)[0].title, "host link or host memory suspected");
+        }
+        // Where both find the same, it is another matter, whatever the link does.
         host.put(gpu, "memory", Rung::Alone, wrong(WrongKind::Flipped));
         assert_eq!(judged(&host)[0].title, CAUSE.title);
     }
