@@ -36,7 +36,7 @@ fn judge(report: &Report) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);
-    let coverage = diagnose::coverage(&report.records, &report.coverage.left_out);
+    let coverage = diagnose::coverage(&evidence, &report.coverage.left_out);
     let findings = diagnose::findings(&evidence);
     let consumers = diagnose::consumers(&evidence, &group);
     let verdict = diagnose::verdict(
@@ -185,10 +185,8 @@ fn again(name: &str, path: &Path, report: &Report) {
             black_box(diagnose::consumers(&evidence, &group));
         }),
         ("coverage", &|| {
-            black_box(diagnose::coverage(
-                &report.records,
-                &report.coverage.left_out,
-            ));
+            let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations);
+            black_box(diagnose::coverage(&evidence, &report.coverage.left_out));
         }),
         ("reading the JSON", &|| {
             let text = fs::read_to_string(path).unwrap();
@@ -200,6 +198,16 @@ fn again(name: &str, path: &Path, report: &Report) {
     }
     let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);
+    let verdict = own(|| {
+        black_box(diagnose::verdict(
+            &evidence,
+            &report.coverage,
+            report.selftest.as_ref(),
+            &report.findings,
+            &report.consumers,
+        ));
+    });
+    println!("    verdict: {:.2} ms", verdict * 1e3);
     let mut causes: Vec<(f64, &str)> = diagnose::ROSTER
         .iter()
         .map(|cause| {
@@ -210,7 +218,7 @@ fn again(name: &str, path: &Path, report: &Report) {
         })
         .collect();
     causes.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (seconds, id) in causes.iter().take(6) {
+    for (seconds, id) in causes.iter().take(8) {
         println!("      cause {id}: {:.3} ms", seconds * 1e3);
     }
     println!(

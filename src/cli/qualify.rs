@@ -545,7 +545,7 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder)
         .made_by(&report.arguments);
-    let mut coverage = diagnose::coverage(&report.records, left_out);
+    let mut coverage = diagnose::coverage(&evidence, left_out);
     coverage.budget = report.coverage.budget.take();
     let findings = diagnose::findings(&evidence);
     let consumers = diagnose::consumers(&evidence, &group);

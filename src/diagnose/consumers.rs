@@ -31,10 +31,7 @@ pub fn consumers_of(
     let court = Court {
         e: evidence,
         condemned: evidence.condemned_gpus(),
-        fared: pairs_of(group)
-            .into_iter()
-            .map(|p| (p, fared(evidence.of_pair(p))))
-            .collect(),
+        pairs: Fares::of(evidence, group),
         groups: evidence
             .groups()
             .map(|g| (g, fared(evidence.of_group(g))))
@@ -148,8 +145,9 @@ fn fared<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Fared<'a>> {
             _ => Fate::Failed(record),
         };
         let (mechanism, rung) = (record.case.mechanism.as_str(), record.case.rung);
-        let same = |f: &&mut Fared| f.mechanism == mechanism && f.rung == rung;
-        match all.iter_mut().find(same) {
+        let same = |f: &&mut Fared| f.rung == rung && f.mechanism == mechanism;
+        // Sizes of one mechanism come one after the other.
+        match all.iter_mut().rev().find(same) {
             Some(known) if known.fate.weight() >= fate.weight() => {}
             Some(known) => known.fate = fate,
             None => all.push(Fared {
@@ -160,6 +158,73 @@ fn fared<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Fared<'a>> {
         }
     }
     all
+}
+
+/// How the pairs of a group fared. On most hosts most pairs fared alike, and what is asked of one holds for all of its
+/// kind, so that each question costs what the kinds cost.
+struct Fares<'a> {
+    rows: BTreeMap<OrderedPair, Fare<'a>>,
+}
+
+/// How one pair fared.
+struct Fare<'a> {
+    rows: Vec<Fared<'a>>,
+    /// Pairs with the same number have the same mechanisms with the same fates; reasons and records are their own.
+    kind: usize,
+    /// Something of it failed.
+    failed: bool,
+    /// The driver offers no peer access, or refused it.
+    no_peer_access: bool,
+}
+
+impl<'a> Fares<'a> {
+    fn of(e: &Evidence<'a>, group: &[GpuIndex]) -> Self {
+        let mut kinds: BTreeMap<Vec<(&str, Rung, u8)>, usize> = BTreeMap::new();
+        let rows = pairs_of(group).into_iter().map(|pair| {
+            let rows = fared(e.of_pair(pair));
+            let alike = rows.iter();
+            let alike = alike.map(|row| (row.mechanism, row.rung, row.fate.weight()));
+            let next = kinds.len();
+            let kind = *kinds.entry(alike.collect()).or_insert(next);
+            let fare = Fare {
+                kind,
+                failed: rows.iter().any(|row| matches!(row.fate, Fate::Failed(_))),
+                no_peer_access: no_peer_access(e, pair, &rows),
+                rows,
+            };
+            (pair, fare)
+        });
+        Fares {
+            rows: rows.collect(),
+        }
+    }
+
+    fn of_pair(&self, pair: OrderedPair) -> &[Fared<'a>] {
+        self.rows.get(&pair).map_or(&[], |fare| &fare.rows)
+    }
+
+    /// Of each kind among `pairs` the smallest pair.
+    fn one_of_each(&self, pairs: &[OrderedPair]) -> BTreeSet<OrderedPair> {
+        let mut smallest: BTreeMap<Option<usize>, OrderedPair> = BTreeMap::new();
+        for pair in pairs {
+            let kind = self.rows.get(pair).map(|fare| fare.kind);
+            let known = smallest.entry(kind).or_insert(*pair);
+            *known = (*known).min(*pair);
+        }
+        smallest.into_values().collect()
+    }
+}
+
+/// The driver offers no peer access to a pair that fared so, or refused it.
+fn no_peer_access(e: &Evidence, pair: OrderedPair, rows: &[Fared]) -> bool {
+    let direct = |row: &&Fared| {
+        matches!(row.rung, Rung::Copied | Rung::Touched) && !row.mechanism.starts_with("pool-")
+    };
+    let direct = || rows.iter().filter(direct);
+    let mut copied = direct().filter(|row| row.rung == Rung::Copied).peekable();
+    matches!(e.claim(pair), PeerClaim::Refused(_))
+        || direct().any(|row| matches!(row.fate, Fate::Refused(_)))
+        || (copied.peek().is_some() && copied.all(|row| matches!(row.fate, Fate::Absent(_))))
 }
 
 /// Why a need is not proven on a pair; the later ones say more.
@@ -219,16 +284,12 @@ impl Judged {
 struct Court<'e, 'a> {
     e: &'e Evidence<'a>,
     condemned: BTreeSet<GpuIndex>,
-    fared: BTreeMap<OrderedPair, Vec<Fared<'a>>>,
+    pairs: Fares<'a>,
     /// All groups of which anything was asked.
     groups: BTreeMap<Group, Vec<Fared<'a>>>,
 }
 
 impl<'a> Court<'_, 'a> {
-    fn rows(&self, pair: OrderedPair) -> &[Fared<'a>] {
-        self.fared.get(&pair).map_or(&[], Vec::as_slice)
-    }
-
     fn judge(&self, kind: &ConsumerProfile, group: &[GpuIndex]) -> Judged {
         let pairs = pairs_of(group);
         if pairs.is_empty() {
@@ -250,7 +311,11 @@ impl<'a> Court<'_, 'a> {
                 ..Judged::plainly(ConsumerState::Vetoed, veto_words(first, vetoes.len() - 1))
             };
         }
-        let without = pairs.iter().copied().find(|p| self.no_peer_access(*p));
+        let fare = |pair: &OrderedPair| self.pairs.rows.get(pair);
+        let without = pairs
+            .iter()
+            .copied()
+            .find(|p| fare(p).is_some_and(|fare| fare.no_peer_access));
         match (without, kind.path) {
             (Some(pair), ConsumerPath::Direct) if self.e.claim(pair) == PeerClaim::Ok => {
                 return Judged::plainly(
@@ -312,7 +377,10 @@ impl<'a> Court<'_, 'a> {
             });
             failed.min_by_key(|r| r.case.rung)
         };
-        let of_pairs = pairs.iter().filter_map(|pair| worst(self.rows(*pair)));
+        let of_pairs = pairs
+            .iter()
+            .filter_map(|pair| self.pairs.rows.get(pair).filter(|fare| fare.failed))
+            .filter_map(|fare| worst(&fare.rows));
         let inside = self
             .groups
             .iter()
@@ -330,26 +398,6 @@ impl<'a> Court<'_, 'a> {
             .collect();
         all.sort_by_key(|veto| (veto.rung, veto.group, veto.pair));
         all
-    }
-
-    /// The driver offers no peer access, or refused it.
-    fn no_peer_access(&self, pair: OrderedPair) -> bool {
-        let direct = |row: &&Fared| {
-            matches!(row.rung, Rung::Copied | Rung::Touched) && !row.mechanism.starts_with("pool-")
-        };
-        let mut copied = self
-            .rows(pair)
-            .iter()
-            .filter(direct)
-            .filter(|row| row.rung == Rung::Copied)
-            .peekable();
-        matches!(self.e.claim(pair), PeerClaim::Refused(_))
-            || self
-                .rows(pair)
-                .iter()
-                .filter(direct)
-                .any(|row| matches!(row.fate, Fate::Refused(_)))
-            || (copied.peek().is_some() && copied.all(|row| matches!(row.fate, Fate::Absent(_))))
     }
 
     /// Whether engines leave the consumer off in such a group, whatever the proof.
@@ -387,10 +435,12 @@ impl<'a> Court<'_, 'a> {
     fn prove(&self, needs: &[Need], group: &[GpuIndex], pairs: &[OrderedPair]) -> Judged {
         let mut reached = None;
         let mut gaps: Vec<(Rung, Gap, Subject)> = Vec::new();
+        // A gap weighs the same on all pairs of a kind, and of equals the smallest pair is named.
+        let kinds = self.pairs.one_of_each(pairs);
         for need in needs {
-            let worst = pairs
+            let worst = kinds
                 .iter()
-                .filter_map(|p| Some((self.gap(need, self.rows(*p))?, Subject::Pair(*p))))
+                .filter_map(|p| Some((self.gap(need, self.pairs.of_pair(*p))?, Subject::Pair(*p))))
                 .chain(self.gap_together(need, group))
                 .max_by_key(|(gap, subject)| (gap.weight(), std::cmp::Reverse(*subject)));
             match worst {
@@ -412,7 +462,7 @@ impl<'a> Court<'_, 'a> {
             ),
             (None, _) => format!("unproven because {}", words(&gaps)),
         };
-        if (gaps.is_empty() || as_far) && self.loaded(needs, pairs) {
+        if (gaps.is_empty() || as_far) && self.loaded(needs, &kinds) {
             sentence.push_str("; right under load");
         }
         Judged {
@@ -429,13 +479,13 @@ impl<'a> Court<'_, 'a> {
     }
 
     /// Whether one of the needed mechanisms was right under load on every pair.
-    fn loaded(&self, needs: &[Need], pairs: &[OrderedPair]) -> bool {
+    fn loaded(&self, needs: &[Need], pairs: &BTreeSet<OrderedPair>) -> bool {
         let needed = |mechanism: &str| {
             let patterns = needs.iter().flat_map(|n| n.one_of.iter().flatten());
             patterns.into_iter().any(|p| fits(p, mechanism))
         };
         pairs.iter().all(|p| {
-            self.rows(*p).iter().any(|row| {
+            self.pairs.of_pair(*p).iter().any(|row| {
                 row.rung == Rung::Loaded
                     && matches!(row.fate, Fate::Intact)
                     && needed(row.mechanism)

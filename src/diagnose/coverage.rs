@@ -1,46 +1,58 @@
 //! What was planned, ran, and did not; and the smallest fault rate that would have been seen.
 
+use super::evidence::Evidence;
 use crate::model::{
-    case::{Outcome, Record, Rung, Subject},
+    case::{Outcome, Rung, Subject},
     pair::OrderedPair,
     report::{Coverage, Gap, Sensitivity},
 };
 use std::collections::BTreeMap;
 
-/// Coverage of `records`; `left_out` names what the operator or this version left out.
+/// Coverage of the records; `left_out` names what the operator or this version left out.
 ///
 /// A fault that strikes an attempt with probability p stays unseen in n attempts with (1 - p)^n; set to 5% this gives
 /// p = 1 - 0.05^(1/n). The figure is that of the pair and mechanism with the fewest judged attempts;
 /// a single GPU's few large attempts say nothing of a rate, and attempts under load answer another question.
-pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
+pub fn coverage(evidence: &Evidence, left_out: &[String]) -> Coverage {
     let mut not_applicable: BTreeMap<&str, u32> = BTreeMap::new();
     let mut not_run: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut attempts: BTreeMap<(Rung, &str), BTreeMap<Subject, u64>> = BTreeMap::new();
+    let mut attempts: BTreeMap<(Rung, &str), Vec<(Subject, u64)>> = BTreeMap::new();
     let mut ran = 0;
-    for record in records {
-        match &record.outcome {
-            Outcome::NotApplicable { reason } => *not_applicable.entry(reason).or_default() += 1,
-            Outcome::NotRun { reason } => *not_run.entry(reason).or_default() += 1,
-            outcome => {
-                ran += 1;
-                // A claim is read, not tried: it sees no fault.
-                let tried = record.case.rung != Rung::Advertised;
-                if tried
-                    && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
-                    && !matches!(record.case.subject, Subject::Gpu(_))
-                {
-                    let key = (record.case.rung, record.case.mechanism.as_str());
-                    let tried = attempts.entry(key).or_default();
-                    *tried.entry(record.case.subject).or_default() +=
-                        u64::from(record.attempts_ran);
+    for (subject, records) in evidence.subjects() {
+        // Sizes of one mechanism come one after the other.
+        let mut own: Vec<((Rung, &str), u64)> = Vec::new();
+        for record in records {
+            match &record.outcome {
+                Outcome::NotApplicable { reason } => {
+                    *not_applicable.entry(reason).or_default() += 1
+                }
+                Outcome::NotRun { reason } => *not_run.entry(reason).or_default() += 1,
+                outcome => {
+                    ran += 1;
+                    // A claim is read, not tried: it sees no fault.
+                    let tried = record.case.rung != Rung::Advertised;
+                    if tried
+                        && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
+                        && !matches!(subject, Subject::Gpu(_))
+                    {
+                        let key = (record.case.rung, record.case.mechanism.as_str());
+                        let more = u64::from(record.attempts_ran);
+                        match own.iter_mut().rev().find(|(known, _)| *known == key) {
+                            Some((_, attempts)) => *attempts += more,
+                            None => own.push((key, more)),
+                        }
+                    }
                 }
             }
+        }
+        for (key, tried) in own {
+            attempts.entry(key).or_default().push((subject, tried));
         }
     }
     let fewest = attempts
         .iter()
         .filter(|((rung, _), _)| *rung != Rung::Loaded)
-        .flat_map(|(_, subjects)| subjects.values().copied())
+        .flat_map(|(_, subjects)| subjects.iter().map(|(_, attempts)| *attempts))
         .filter(|n| *n > 0)
         .min();
     let gaps = |reasons: BTreeMap<&str, u32>| {
@@ -53,7 +65,7 @@ pub fn coverage(records: &[Record], left_out: &[String]) -> Coverage {
             .collect()
     };
     Coverage {
-        planned: records.len() as u32,
+        planned: evidence.records.len() as u32,
         ran,
         not_applicable: gaps(not_applicable),
         not_run: gaps(not_run),
@@ -74,7 +86,7 @@ fn seen_with(attempts: u64) -> f64 {
 
 /// Pairs of one mechanism with the same number of attempts together, most attempts first; then groups of GPUs, each by
 /// itself.
-fn sensitivity(rung: Rung, mechanism: &str, tried: BTreeMap<Subject, u64>) -> Vec<Sensitivity> {
+fn sensitivity(rung: Rung, mechanism: &str, tried: Vec<(Subject, u64)>) -> Vec<Sensitivity> {
     let mut groups: BTreeMap<u64, Vec<OrderedPair>> = BTreeMap::new();
     let mut together = Vec::new();
     for (subject, attempts) in tried.into_iter().filter(|(_, n)| *n > 0) {
@@ -116,6 +128,10 @@ mod tests {
     use super::super::sample::{Host, pair};
     use super::*;
 
+    fn covered(host: &Host, left_out: &[String]) -> Coverage {
+        host.judge(|e| coverage(e, left_out))
+    }
+
     #[test]
     fn gaps_are_counted_by_reason_and_what_does_not_exist_is_no_gap() {
         let mut host = Host::root_complex(2);
@@ -126,7 +142,7 @@ mod tests {
         }
         let reason = "compute capability 6.1".to_string();
         host.set(pair(1, 0), "sm-load", Outcome::NotApplicable { reason });
-        let coverage = coverage(&host.records, &["GPU2".to_string()]);
+        let coverage = covered(&host, &["GPU2".to_string()]);
         assert_eq!((coverage.planned, coverage.ran), (12, 9));
         assert_eq!(coverage.not_run.len(), 1);
         assert_eq!(coverage.not_run[0].cases, 2);
@@ -137,23 +153,23 @@ mod tests {
     #[test]
     fn the_worst_pair_sets_the_fault_rate() {
         let mut host = Host::root_complex(2);
-        assert_eq!(coverage(&host.records, &[]).seen_fault_rate, None);
+        assert_eq!(covered(&host, &[]).seen_fault_rate, None);
         host.all_intact();
         for record in &mut host.records {
             record.attempts_ran = 298;
         }
-        let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
+        let rate = covered(&host, &[]).seen_fault_rate.unwrap();
         assert!((rate - 0.01).abs() < 1e-4, "{rate}");
-        let even = coverage(&host.records, &[]).sensitivity;
+        let even = covered(&host, &[]).sensitivity;
         assert_eq!(even.len(), 6);
         assert!(
             even.iter()
                 .all(|s| (s.attempts, s.pairs) == (298, 2) && s.only.is_empty())
         );
         host.records[0].attempts_ran = 1;
-        let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
+        let rate = covered(&host, &[]).seen_fault_rate.unwrap();
         assert!((rate - 0.95).abs() < 1e-9, "{rate}");
-        let told = coverage(&host.records, &[]).sensitivity;
+        let told = covered(&host, &[]).sensitivity;
         let bounce: Vec<_> = told.iter().filter(|s| s.mechanism == "bounce").collect();
         assert_eq!((bounce[0].attempts, bounce[0].only.len()), (298, 0));
         assert_eq!(
@@ -166,7 +182,7 @@ mod tests {
         }
         let (load, intact) = (crate::model::case::Load::AllPairs, Outcome::Intact);
         host.load(pair(0, 1), "ce-push", load, intact, 1.0);
-        let rate = coverage(&host.records, &[]).seen_fault_rate.unwrap();
+        let rate = covered(&host, &[]).seen_fault_rate.unwrap();
         assert!(rate <= 1.0 / 200.0, "{rate}");
     }
 }

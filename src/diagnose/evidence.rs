@@ -39,6 +39,12 @@ pub struct Evidence<'a> {
     pub(crate) arguments: &'a [String],
     /// Records by what they are about, in order.
     by_subject: BTreeMap<Subject, Vec<&'a Record>>,
+    /// Records whose answer is not "intact", in order: on most hosts few, and most questions are about them.
+    not_intact: Vec<&'a Record>,
+    /// Records with a rate, in order.
+    timed: Vec<&'a Record>,
+    condemned: OnceCell<BTreeSet<GpuIndex>>,
+    iommu_line: OnceCell<IommuLine>,
     fabric: OnceCell<Vec<OrderedPair>>,
     passes: OnceCell<BTreeSet<OrderedPair>>,
 }
@@ -119,6 +125,14 @@ pub(crate) fn involves_host(record: &Record) -> bool {
         .is_some_and(|c| c.owner_views_agree == Some(false) && c.wrong_units == 0)
 }
 
+/// GPUs whose pairs have a place in the table that sorts records.
+const PLACES: usize = 16;
+
+fn place(pair: OrderedPair) -> Option<usize> {
+    let (source, destination) = (pair.source.0 as usize, pair.destination.0 as usize);
+    (source < PLACES && destination < PLACES).then_some(source * PLACES + destination)
+}
+
 impl<'a> Evidence<'a> {
     /// Sorts the records by what they are about.
     pub fn new(
@@ -126,13 +140,35 @@ impl<'a> Evidence<'a> {
         records: &'a [Record],
         observations: &'a [Observation],
     ) -> Self {
-        let mut by_subject: BTreeMap<Subject, Vec<&Record>> = BTreeMap::new();
+        // Thousands of records are about a few dozen subjects: a table finds the place of a pair at once.
+        let mut places = [const { None::<usize> }; PLACES * PLACES];
+        let mut sorted: Vec<(Subject, Vec<&Record>)> = Vec::new();
+        let mut others: BTreeMap<Subject, usize> = BTreeMap::new();
+        let (mut not_intact, mut timed) = (Vec::new(), Vec::new());
         for record in records {
-            by_subject
-                .entry(record.case.subject)
-                .or_default()
-                .push(record);
+            if !record.outcome.is_intact() {
+                not_intact.push(record);
+            }
+            if record.rate.is_some() {
+                timed.push(record);
+            }
+            let subject = record.case.subject;
+            let place = subject.pair().and_then(place);
+            let known = match place {
+                Some(place) => places[place],
+                None => others.get(&subject).copied(),
+            };
+            let at = known.unwrap_or(sorted.len());
+            if known.is_none() {
+                sorted.push((subject, Vec::new()));
+                match place {
+                    Some(place) => places[place] = Some(at),
+                    None => drop(others.insert(subject, at)),
+                }
+            }
+            sorted[at].1.push(record);
         }
+        let by_subject = sorted.into_iter().collect();
         Evidence {
             snapshot,
             records,
@@ -140,6 +176,10 @@ impl<'a> Evidence<'a> {
             ladder: &[],
             arguments: &[],
             by_subject,
+            not_intact,
+            timed,
+            condemned: OnceCell::new(),
+            iommu_line: OnceCell::new(),
             fabric: OnceCell::new(),
             passes: OnceCell::new(),
         }
@@ -153,6 +193,13 @@ impl<'a> Evidence<'a> {
     /// With the command line of the run, so that it is not advised again.
     pub fn made_by(self, arguments: &'a [String]) -> Self {
         Evidence { arguments, ..self }
+    }
+
+    /// Subjects with any record, ascending, each with its records in order.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = (Subject, &[&'a Record])> {
+        self.by_subject
+            .iter()
+            .map(|(subject, records)| (*subject, records.as_slice()))
     }
 
     fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
@@ -211,13 +258,27 @@ impl<'a> Evidence<'a> {
 
     /// The climb of one pair.
     pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'a> {
-        let mine: Vec<&Record> = self.of_pair(pair).collect();
-        ladder::climb(&mine, self.ladder)
+        let mine = self.by_subject.get(&Subject::Pair(pair));
+        ladder::climb(mine.map_or(&[], Vec::as_slice), self.ladder)
     }
 
     /// Records that count against the host.
-    pub fn failures(&self) -> impl Iterator<Item = &'a Record> {
-        self.records.iter().filter(|r| r.outcome.is_failure())
+    pub fn failures(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        let all = self.not_intact.iter().copied();
+        all.filter(|r| r.outcome.is_failure())
+    }
+
+    /// Records that were not run, or do not apply, with their reasons.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        self.not_intact.iter().filter_map(|r| match &r.outcome {
+            Outcome::NotRun { reason } | Outcome::NotApplicable { reason } => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Records with a rate, in order.
+    pub(crate) fn timed(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.timed.iter().copied()
     }
 
     /// Pairs with any record, ascending.
@@ -227,26 +288,25 @@ impl<'a> Evidence<'a> {
 
     /// Pairs of which at least one case ran to an answer.
     pub fn pairs_tried(&self) -> BTreeSet<OrderedPair> {
-        self.records
-            .iter()
-            .filter(|r| r.outcome.ran())
-            .filter_map(|r| r.case.subject.pair())
-            .collect()
+        self.pairs_with(|r| r.outcome.ran())
     }
 
     /// Pairs between which something was tried: a claim that was read is not among it.
     pub fn pairs_moved(&self) -> BTreeSet<OrderedPair> {
-        self.records
-            .iter()
-            .filter(|r| r.case.rung > Rung::Advertised && r.outcome.ran())
-            .filter_map(|r| r.case.subject.pair())
-            .collect()
+        self.pairs_with(|r| r.case.rung > Rung::Advertised && r.outcome.ran())
+    }
+
+    fn pairs_with(&self, wanted: impl Fn(&Record) -> bool) -> BTreeSet<OrderedPair> {
+        let having = self
+            .subjects()
+            .filter(|(_, records)| records.iter().any(|r| wanted(r)));
+        having.filter_map(|(subject, _)| subject.pair()).collect()
     }
 
     /// Peer access that the driver was asked for and refused: accessor, owner, and the driver's answer. Access is granted
     /// by direction: a pull or load of a pair needs that of its destination to its source.
     pub fn peer_refusals(&self) -> impl Iterator<Item = (OrderedPair, String)> {
-        self.records.iter().filter_map(|r| {
+        self.not_intact.iter().filter_map(|r| {
             let pair = r.case.subject.pair()?;
             let Outcome::Refused { api, code, name } = &r.outcome else {
                 return None;
@@ -324,9 +384,9 @@ impl<'a> Evidence<'a> {
     }
 
     /// Failures of what went through the host between two GPUs, whatever the rung, without those of GPUs by themselves.
-    pub fn host_failures(&self) -> impl Iterator<Item = &'a Record> {
-        self.failures()
-            .filter(|r| r.case.subject.pair().is_some() && goes_through_host(r))
+    pub fn host_failures(&self) -> impl Iterator<Item = (OrderedPair, &'a Record)> + use<'a, '_> {
+        let through_host = self.failures().filter(|r| goes_through_host(r));
+        through_host.filter_map(|r| Some((r.case.subject.pair()?, r)))
     }
 
     /// Whether the driver refused peer access for the pair, whatever the claims say.
@@ -338,9 +398,9 @@ impl<'a> Evidence<'a> {
 
     /// Pairs that failed on the direct path (rung 2 and up), whatever the reason.
     pub fn peer_failures(&self) -> BTreeSet<OrderedPair> {
-        self.pairs()
-            .into_iter()
-            .filter(|p| self.peer_cases(*p).any(|r| r.outcome.is_failure()))
+        self.failures()
+            .filter(|r| r.case.rung >= Rung::Copied && !goes_through_host(r))
+            .filter_map(|r| r.case.subject.pair())
             .collect()
     }
 
@@ -372,7 +432,7 @@ impl<'a> Evidence<'a> {
 
     /// Cases that a driver call ended with one of these codes: refused or failed.
     pub fn answered(&self, codes: &[u32]) -> impl Iterator<Item = &'a Record> {
-        self.records.iter().filter(move |r| {
+        self.not_intact.iter().copied().filter(move |r| {
             matches!(&r.outcome, Outcome::Refused { code, .. } | Outcome::Faulted { code, .. } if codes.contains(code))
         })
     }
@@ -420,6 +480,10 @@ impl<'a> Evidence<'a> {
 
     /// GPUs that failed by themselves: their pairs are not blamed.
     pub fn condemned_gpus(&self) -> BTreeSet<GpuIndex> {
+        self.condemned.get_or_init(|| self.condemn()).clone()
+    }
+
+    fn condemn(&self) -> BTreeSet<GpuIndex> {
         let own = self.failures().filter_map(|r| match r.case.subject {
             // Two processes on one GPU may be kept apart by a container: that is no fault of the GPU.
             Subject::Gpu(gpu) if r.case.rung == Rung::Alone && !is_not_ready(&r.outcome) => {
@@ -524,9 +588,11 @@ impl<'a> Evidence<'a> {
     }
 
     /// What the kernel command line says of the IOMMU; nothing where it was not read.
-    pub fn iommu_line(&self) -> IommuLine {
-        let line = self.snapshot.host.cmdline.known();
-        line.map(|line| IommuLine::of(line)).unwrap_or_default()
+    pub fn iommu_line(&self) -> &IommuLine {
+        self.iommu_line.get_or_init(|| {
+            let line = self.snapshot.host.cmdline.known();
+            line.map(|line| IommuLine::of(line)).unwrap_or_default()
+        })
     }
 
     /// Whether an IOMMU is known to be at work.

@@ -418,7 +418,7 @@ mod tests {
         }
         let started = std::time::Instant::now();
         host.judge(|e| {
-            let covered = super::super::coverage(e.records, &[]);
+            let covered = super::super::coverage(e, &[]);
             let users = super::super::consumers(e, &host.group());
             super::super::verdict(e, &covered, None, &findings(e), &users)
         });

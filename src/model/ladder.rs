@@ -53,6 +53,11 @@ pub fn rung_state<'a>(records: &[&'a Record], rung: Rung, ladder: &[Step]) -> Ru
         .copied()
         .filter(|r| r.case.rung == rung)
         .collect();
+    state(&here, rung, ladder)
+}
+
+/// The state of a rung from its own records.
+fn state<'a>(here: &[&'a Record], rung: Rung, ladder: &[Step]) -> RungState<'a> {
     let first = |wanted: &dyn Fn(&Record) -> bool| here.iter().copied().find(|r| wanted(r));
     // Wrong data seen once outranks whatever came later.
     let failed =
@@ -69,8 +74,8 @@ pub fn rung_state<'a>(records: &[&'a Record], rung: Rung, ladder: &[Step]) -> Ru
             missing.push(mechanism.to_string());
         }
     };
-    for record in &here {
-        if matches!(record.outcome, Outcome::NotRun { .. }) && !made_up_for(record, &here) {
+    for record in here {
+        if matches!(record.outcome, Outcome::NotRun { .. }) && !made_up_for(record, here) {
             lacks(&record.case.mechanism);
         }
     }
@@ -105,10 +110,19 @@ pub struct Standing<'a> {
 /// The climb of one pair from its records.
 pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
     let (mut reached, mut open) = (None, None);
+    let mut sorted: Vec<(Rung, &'a Record)> = records.iter().map(|r| (r.case.rung, *r)).collect();
+    // Stable: within a rung the order of the run.
+    sorted.sort_by_key(|(rung, _)| *rung);
+    let (rungs, sorted): (Vec<Rung>, Vec<&Record>) = sorted.into_iter().unzip();
+    let state_of = |rung: Rung, ladder: &[Step]| {
+        let from = rungs.partition_point(|r| *r < rung);
+        let to = rungs.partition_point(|r| *r <= rung);
+        state(&sorted[from..to], rung, ladder)
+    };
     // Load stands on any rung and is no step above the sixth.
     let steps = Rung::LADDER.into_iter();
     for rung in steps.filter(|r| (Rung::Staged..Rung::Loaded).contains(r)) {
-        match rung_state(records, rung, ladder) {
+        match state_of(rung, ladder) {
             RungState::Intact => reached = Some(rung),
             RungState::Absent => {}
             RungState::Failed(_) | RungState::Refused(_) => break,
@@ -143,6 +157,6 @@ pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
         reached,
         stopped_by: failed.or_else(|| lowest(&|r| matches!(r.outcome, Outcome::Refused { .. }))),
         open,
-        loaded: rung_state(records, Rung::Loaded, &[]),
+        loaded: state_of(Rung::Loaded, &[]),
     }
 }

@@ -114,7 +114,7 @@ fn judge(report: &mut Report, budget: &str) {
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);
-    let mut coverage = diagnose::coverage(&report.records, &[]);
+    let mut coverage = diagnose::coverage(&evidence, &[]);
     coverage.budget = Some(Spending {
         name: budget.to_string(),
         device_bytes: 201 << 20,

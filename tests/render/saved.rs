@@ -55,7 +55,7 @@ fn a_report_of_the_first_version_is_still_read() {
     );
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
         .with_ladder(&report.ladder);
-    let coverage = diagnose::coverage(&report.records, &report.coverage.left_out);
+    let coverage = diagnose::coverage(&evidence, &report.coverage.left_out);
     let findings = diagnose::findings(&evidence);
     let now = diagnose::verdict(
         &evidence,

@@ -7,7 +7,6 @@ use super::super::{
     weigh::Cause,
 };
 use crate::model::{
-    case::Outcome,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::GpuIndex,
     reading::Reading,
@@ -108,11 +107,10 @@ fn not_ready(e: &Evidence) -> Vec<String> {
         })
         .take(2)
         .collect();
-    let reason = e.records.iter().find_map(|r| match &r.outcome {
-        Outcome::NotRun { reason } if reason.contains("SYSTEM_NOT_READY") => Some(reason.clone()),
-        _ => None,
-    });
-    seen.extend(reason);
+    let reason = e
+        .reasons()
+        .find(|reason| reason.contains("SYSTEM_NOT_READY"));
+    seen.extend(reason.map(str::to_string));
     let said = e.said(|line| {
         line.contains("system not yet initialized")
             || line.contains("SYSTEM_NOT_READY")

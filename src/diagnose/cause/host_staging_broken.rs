@@ -7,11 +7,11 @@ use super::super::{
     weigh::{Cause, requalify},
 };
 use crate::model::{
-    case::Rung,
+    case::{Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "host-staging-broken",
@@ -35,22 +35,28 @@ enum Wrong {
     Kernels,
 }
 
-fn wrong_of(e: &Evidence, pair: OrderedPair) -> Option<Wrong> {
-    let mut kinds = e
-        .host_failures()
-        .filter(|r| r.case.subject.pair() == Some(pair))
-        .map(|r| match r.case.mechanism.as_str() {
+impl Wrong {
+    fn of(record: &Record) -> Wrong {
+        match record.case.mechanism.as_str() {
             BOUNCE => Wrong::Bounce,
             kernels if kernels.starts_with("host-") => Wrong::Kernels,
             // Without peer access a direct copy is the driver's own copy through the host.
             _ => Wrong::Driver,
-        });
-    let first = kinds.next()?;
-    Some(match kinds.all(|kind| kind == first) {
-        true => first,
-        // The driver's copies and our kernels have nothing in common but host memory and the link to it.
-        false => Wrong::Bounce,
-    })
+        }
+    }
+}
+
+/// By pair. The driver's copies and our kernels have nothing in common but host memory and the link to it.
+fn wrong_pairs(e: &Evidence) -> BTreeMap<OrderedPair, Wrong> {
+    let mut found: BTreeMap<OrderedPair, Wrong> = BTreeMap::new();
+    for (pair, record) in e.host_failures() {
+        let own = Wrong::of(record);
+        let known = found.entry(pair).or_insert(own);
+        if *known != own {
+            *known = Wrong::Bounce;
+        }
+    }
+    found
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -63,8 +69,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let with = |arm: ControlArm| -> Vec<OrderedPair> {
         sound().filter(|p| e.control_arm(*p) == arm).collect()
     };
+    let found = wrong_pairs(e);
     let wrong = |kind: Wrong| -> Vec<OrderedPair> {
-        sound().filter(|p| wrong_of(e, *p) == Some(kind)).collect()
+        sound().filter(|p| found.get(p) == Some(&kind)).collect()
     };
     let mut findings = Vec::new();
     let bounce = wrong(Wrong::Bounce);
@@ -107,9 +114,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 fn evidence_lines(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
     const SHOWN: usize = 4;
     e.host_failures()
-        .filter(|r| r.case.subject.pair().is_some_and(|p| pairs.contains(&p)))
+        .filter(|(pair, _)| pairs.contains(pair))
         .take(SHOWN)
-        .map(|r| {
+        .map(|(_, r)| {
             format!(
                 "{} {}{}: {}",
                 r.case.subject,
@@ -142,7 +149,7 @@ fn bounce_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
         .collect();
     let ours = e
         .host_failures()
-        .any(|r| r.case.mechanism == BOUNCE && r.case.subject.pair() == pairs.first().copied());
+        .any(|(pair, r)| r.case.mechanism == BOUNCE && pairs.first() == Some(&pair));
     let mut because = format!(
         "{} of {} through pinned host memory are wrong: host memory, a PCIe link or riser, or the driver, not the path between the GPUs",
         match ours {

@@ -150,7 +150,7 @@ fn lean(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
         format!(
             "direct copies of {} are wrong on bare metal, and by the kernel command line the IOMMU probably translates: {}",
             name_pairs(&pairs),
-            line_words(&line)
+            line_words(line)
         ),
     );
     finding.evidence = domains(e, &pairs);
@@ -251,7 +251,7 @@ fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
     let line = e.iommu_line();
     let by_line = match line.words().is_empty() {
         true => String::new(),
-        false => format!("; by the command line: {}", line_words(&line)),
+        false => format!("; by the command line: {}", line_words(line)),
     };
     for index in gpus {
         let Some(gpu) = e.snapshot.gpu(index) else {
@@ -318,7 +318,10 @@ fn fixes(e: &Evidence) -> Vec<String> {
         .cmdline
         .known()
         .is_some_and(|l| l.split_whitespace().any(|w| w == "iommu=pt"));
-    let translating = line.translated.filter(|(translates, _)| *translates);
+    let translating = line
+        .translated
+        .as_ref()
+        .filter(|(translates, _)| *translates);
     if already {
         fixes.push("iommu=pt is on the command line and the domain translates all the same: of iommu=pt, iommu=nopt and iommu.passthrough= the last word wins; remove the others".to_string());
     } else if let Some((_, word)) = translating {

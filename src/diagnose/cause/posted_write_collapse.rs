@@ -63,7 +63,7 @@ type Together<'a> = (PciAddress, &'a str, Option<Load>);
 fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow>> {
     let mut alone: BTreeMap<OrderedPair, Option<f64>> = BTreeMap::new();
     let mut groups: BTreeMap<Together, Vec<Flow>> = BTreeMap::new();
-    for r in e.records.iter().filter(|r| r.case.rung == Rung::Loaded) {
+    for r in e.timed().filter(|r| r.case.rung == Rung::Loaded) {
         let Some(pair) = r.case.subject.pair().filter(|p| !e.has_nvlink(*p)) else {
             continue;
         };
@@ -72,7 +72,8 @@ fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow
         };
         // A pair is loaded in many shapes and was alone once.
         let alone = *alone.entry(pair).or_insert_with(|| {
-            e.of_pair(pair)
+            e.timed()
+                .filter(|o| o.case.subject == r.case.subject)
                 .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched))
                 .filter(|o| is_read(o) == Some(read))
                 .filter_map(rate)
@@ -115,7 +116,7 @@ fn above(e: &Evidence, pair: OrderedPair, read: bool) -> Option<(PciAddress, Pci
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let rates = e.records.iter().filter(|r| r.case.rung == Rung::Loaded);
+    let rates = e.timed().filter(|r| r.case.rung == Rung::Loaded);
     if rates.filter_map(rate).next().is_none() {
         return vec![CAUSE.says(Judgement::NotApplicable, "no rate was taken under load")];
     }
@@ -174,4 +175,79 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     finding.next_test = Some("peerproof map".into());
     finding.pairs = pairs;
     vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::{case::Outcome, measurement::Measurement, reading::Reading};
+
+    /// GPUs 0 and 1 below one switch, 2 and 3 each below a root port of its own; 40 GB/s alone, and at once the four pushes
+    /// and the four pulls of the switch as given.
+    fn switched(pushes: [f64; 4], pulls: [f64; 4]) -> Host {
+        let mut host = Host::root_complex(4);
+        host.all_intact();
+        for record in &mut host.records {
+            record.rate = Some(Measurement {
+                samples: vec![40.0; 3],
+                unit: Unit::GbPerS,
+                warmup: 1,
+                method: String::new(),
+                caveats: Vec::new(),
+            });
+        }
+        let mut port = host.snapshot.bridges[0].clone();
+        port.pci = "0000:01:00.0".parse().unwrap();
+        port.port = BridgePort::SwitchUpstream;
+        let chain = vec![port.pci, host.snapshot.bridges[0].pci];
+        host.snapshot.bridges.push(port);
+        for gpu in &mut host.snapshot.gpus[..2] {
+            gpu.bridge_chain = Reading::Known(chain.clone());
+        }
+        let far = [(0, 2), (0, 3), (1, 2), (1, 3)];
+        for ((own, other), rate) in far.into_iter().zip(pushes) {
+            let pair = pair(own, other);
+            host.load(pair, "ce-push", Load::AllPairs, Outcome::Intact, rate);
+        }
+        for ((own, other), rate) in far.into_iter().zip(pulls) {
+            let pair = pair(other, own);
+            host.load(pair, "ce-pull", Load::AllPairs, Outcome::Intact, rate);
+        }
+        host
+    }
+
+    fn judged(pushes: [f64; 4], pulls: [f64; 4]) -> Finding {
+        switched(pushes, pulls).judge(judge).remove(0)
+    }
+
+    #[test]
+    fn writers_that_come_to_a_tenth_are_named_and_reads_tell_it_apart() {
+        let found = judged([1.0; 4], [10.0; 4]);
+        assert_eq!(found.judgement, Judgement::Indicted);
+        assert_eq!(found.confidence, Confidence::Established);
+        assert_eq!(
+            found.pairs,
+            [pair(0, 2), pair(0, 3), pair(1, 2), pair(1, 3)]
+        );
+        // Readers as slow: whatever it is, it is not a collapse of posted writes.
+        let alike = judged([1.0; 4], [1.0; 4]);
+        assert_eq!(alike.judgement, Judgement::CannotTell);
+        assert!(alike.because.contains("so are readers"), "{alike:?}");
+    }
+
+    #[test]
+    fn an_even_share_of_the_uplink_and_one_late_writer_are_no_collapse() {
+        assert_eq!(judged([10.0; 4], [10.0; 4]).judgement, Judgement::Cleared);
+        let late = judged([10.0, 9.0, 0.3, 11.0], [10.0; 4]);
+        assert_eq!(late.judgement, Judgement::Cleared, "{late:?}");
+    }
+
+    #[test]
+    fn writers_to_one_root_port_are_another_matter() {
+        let mut host = switched([1.0; 4], [10.0; 4]);
+        let port = host.snapshot.gpus[2].bridge_chain.clone();
+        host.snapshot.gpus[3].bridge_chain = port;
+        assert_eq!(host.judge(judge)[0].judgement, Judgement::Cleared);
+    }
 }

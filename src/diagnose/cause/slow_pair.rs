@@ -24,6 +24,9 @@ pub(crate) const CAUSE: Cause = Cause {
     wants: None,
 };
 
+/// The driver's own copy through the host.
+const STAGED: &str = "staged";
+
 /// A rate below this share of that of its like is a finding: noise and NUMA distance stay above it.
 const SHARE: f64 = 0.5;
 
@@ -42,7 +45,15 @@ struct Rate<'a> {
 }
 
 /// Rates of one mechanism and size.
-type Like<'a> = BTreeMap<(&'a str, u64), Vec<&'a Rate<'a>>>;
+type Like<'a> = BTreeMap<(&'a str, u64), Alike<'a>>;
+
+#[derive(Default)]
+struct Alike<'a> {
+    /// Of the copies through the host, the first of each pair.
+    staged: BTreeMap<OrderedPair, &'a Rate<'a>>,
+    /// Of pairs whose links are not narrow: medians by path, ascending, with the pair that each is of.
+    by_path: BTreeMap<(PathType, u32), Vec<(f64, OrderedPair)>>,
+}
 
 fn judge(e: &Evidence) -> Vec<Finding> {
     let rates = rates(e);
@@ -56,10 +67,19 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let mut mechanisms: BTreeSet<&str> = BTreeSet::new();
     let mut like: Like = BTreeMap::new();
     for rate in &rates {
-        like.entry((rate.mechanism, rate.bytes))
-            .or_default()
-            .push(rate);
+        let alike = like.entry((rate.mechanism, rate.bytes)).or_default();
+        if rate.mechanism == STAGED {
+            alike.staged.entry(rate.pair).or_insert(rate);
+        }
+        if let Some(path) = rate.path.filter(|_| !rate.narrow) {
+            let medians = alike.by_path.entry(path).or_default();
+            medians.push((rate.median, rate.pair));
+        }
     }
+    let medians = like
+        .values_mut()
+        .flat_map(|alike| alike.by_path.values_mut());
+    medians.for_each(|medians| medians.sort_by(|a, b| a.0.total_cmp(&b.0)));
     for rate in rates.iter().filter(|r| !r.narrow) {
         if let Some(line) = beside_its_like(rate, &like).or_else(|| beside_staged(rate, &like)) {
             slow.entry(rate.pair).or_default().push(line);
@@ -69,14 +89,14 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let Some(first) = slow.keys().next() else {
         return vec![CAUSE.says(
             Judgement::Cleared,
-            match rates.iter().any(|rate| rate.mechanism != "staged") {
+            match rates.iter().any(|rate| rate.mechanism != STAGED) {
                 true => "no pair is far slower than others of its path, or slower directly than through the host",
                 false => "through the host no pair is far slower than others of its path; no direct rate was taken",
             },
         )];
     };
-    let mut again = vec!["staged"];
-    again.extend(mechanisms.iter().copied().filter(|m| *m != "staged"));
+    let mut again = vec![STAGED];
+    again.extend(mechanisms.iter().copied().filter(|m| *m != STAGED));
     let mut finding = CAUSE.indicts(
         Severity::Warning,
         Confidence::Probable,
@@ -101,12 +121,15 @@ fn rates<'a>(e: &Evidence<'a>) -> Vec<Rate<'a>> {
         let path = e.snapshot.topology.pairs.get(p)?;
         Some((path.pcie?, path.nvlinks))
     };
-    e.records
-        .iter()
+    let mut known = BTreeMap::new();
+    e.timed()
         .filter(|r| r.alone && r.case.load.is_none() && r.outcome.is_intact())
         .filter_map(|r| {
             let pair = r.case.subject.pair()?;
             let rate = r.rate.as_ref().filter(|m| m.unit == Unit::GbPerS)?;
+            let (narrow, path) = *known
+                .entry(pair)
+                .or_insert_with(|| (narrow(e, pair), path(pair)));
             Some(Rate {
                 pair,
                 mechanism: &r.case.mechanism,
@@ -114,8 +137,8 @@ fn rates<'a>(e: &Evidence<'a>) -> Vec<Rate<'a>> {
                 rung: r.case.rung,
                 median: median(&rate.samples)?,
                 best: rate.samples.iter().copied().fold(0.0, f64::max),
-                narrow: narrow(e, pair),
-                path: path(pair),
+                narrow,
+                path,
             })
         })
         .collect()
@@ -134,13 +157,20 @@ fn narrow(e: &Evidence, pair: OrderedPair) -> bool {
 /// Against other pairs of the same path; with two GPUs that is the other direction.
 fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
     let own = rate.path?;
-    let others: Vec<f64> = like
-        .get(&(rate.mechanism, rate.bytes))?
+    let alike = like.get(&(rate.mechanism, rate.bytes))?;
+    let all = alike.by_path.get(&own)?;
+    // The middle of the others is at most the one past the middle of all: most rates need no closer look.
+    let most = all.get(all.len() / 2 + 1).or(all.last())?.0;
+    if rate.median >= SHARE * most {
+        return None;
+    }
+    // Ascending: the middle is found without sorting again.
+    let others: Vec<f64> = all
         .iter()
-        .filter(|r| r.pair != rate.pair && r.path == Some(own) && !r.narrow)
-        .map(|r| r.median)
+        .filter(|(_, pair)| *pair != rate.pair)
+        .map(|(median, _)| *median)
         .collect();
-    let like = median(&others)?;
+    let like = middle(&others)?;
     // Not even its best sample comes near: a median that a busy host pulled down is no finding.
     (rate.median < SHARE * like && rate.best < like).then(|| {
         format!(
@@ -159,15 +189,22 @@ fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
     })
 }
 
+/// The middle of ascending numbers, or the middle of the two middle ones.
+fn middle(ascending: &[f64]) -> Option<f64> {
+    let half = ascending.len() / 2;
+    let upper = *ascending.get(half)?;
+    match ascending.len() % 2 {
+        1 => Some(upper),
+        _ => Some(f64::midpoint(*ascending.get(half - 1)?, upper)),
+    }
+}
+
 /// A direct copy against the driver's own copy of the same bytes through the host.
 fn beside_staged(rate: &Rate, like: &Like) -> Option<String> {
     if rate.rung != Rung::Copied {
         return None;
     }
-    let staged = like
-        .get(&("staged", rate.bytes))?
-        .iter()
-        .find(|r| r.pair == rate.pair)?;
+    let staged = like.get(&(STAGED, rate.bytes))?.staged.get(&rate.pair)?;
     (rate.best < staged.median).then(|| {
         format!(
             "{} {}: this pair directly {:.2} GB/s, through the host (staged) {:.2} GB/s ({} bytes, both timed alone)",

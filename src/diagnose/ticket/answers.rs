@@ -134,7 +134,7 @@ pub(super) fn iommu_by_line(snapshot: &Snapshot) -> Option<Conclusion> {
         title: format!("{title}, by the kernel command line: {words}"),
         because: format!(
             "{}{}",
-            line_words(&line),
+            line_words(line),
             match matters {
                 true => ". On bare metal a translating IOMMU is the first suspect where copies between GPUs over PCIe are wrong; by itself it is no fault",
                 false => ". It is no suspect, then, where copies between GPUs are wrong",

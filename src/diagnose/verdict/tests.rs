@@ -25,7 +25,7 @@ fn sound_checker() -> Selftest {
 
 fn judged(host: &Host, selftest: &Selftest) -> Verdict {
     host.judge(|e| {
-        let covered = coverage(e.records, &[]);
+        let covered = coverage(e, &[]);
         let held = findings(e);
         let users = consumers(e, &host.group());
         verdict(e, &covered, Some(selftest), &held, &users)
@@ -382,7 +382,7 @@ fn judged_after(host: &Host, arguments: &str, left_out: &[&str]) -> Verdict {
         crate::diagnose::Evidence::new(&host.snapshot, &host.records, &host.observations)
             .with_ladder(&host.ladder)
             .made_by(&arguments);
-    let covered = coverage(evidence.records, &left_out);
+    let covered = coverage(&evidence, &left_out);
     let held = findings(&evidence);
     let users = consumers(&evidence, &host.group());
     verdict(&evidence, &covered, Some(&sound_checker()), &held, &users)
