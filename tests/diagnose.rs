@@ -26,6 +26,8 @@ use std::{
 mod apart;
 #[path = "diagnose/certainty.rs"]
 mod certainty;
+#[path = "diagnose/given.rs"]
+mod given;
 
 fn fixture(name: &str) -> (String, Vec<u8>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

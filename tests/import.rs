@@ -546,6 +546,7 @@ fn report() -> Report {
             cause: String::new(),
             next: String::new(),
             worst_pair: None,
+            reason: None,
         },
         timings_ms: Vec::new(),
         worker_environment: Vec::new(),

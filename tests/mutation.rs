@@ -299,6 +299,7 @@ fn report() -> Vec<u8> {
             cause: String::new(),
             next: String::new(),
             worst_pair: None,
+            reason: None,
         },
         timings_ms: Vec::new(),
         worker_environment: Vec::new(),

@@ -34,7 +34,7 @@ pub(super) struct Options {
 
 pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, Stop> {
     let mut texts = Vec::new();
-    let mut report: Option<(String, Report)> = None;
+    let mut report: Option<(&PathBuf, String, Report)> = None;
     let mut standard_input = false;
     let mut own: Vec<String> = Vec::new();
     for path in &options.files {
@@ -46,12 +46,12 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             None if import::is_own_text(&bytes) => own.push(name),
             None => texts.push((name, bytes)),
             Some(found) => {
-                if let Some((first, _)) = &report {
+                if let Some((_, first, _)) = &report {
                     return Err(Stop::usage(format!(
                         "{first} and {name} are two reports; diagnose takes one, with texts of the same host beside it"
                     )));
                 }
-                report = Some((name, found));
+                report = Some((path, name, found));
             }
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     }
     let base = report
         .as_ref()
-        .map(|(name, r)| (name.clone(), r.snapshot.clone()));
+        .map(|(_, name, r)| (name.clone(), r.snapshot.clone()));
     let pasted = import::read_all(&texts, base).map_err(|error| Stop::usage(error.to_string()))?;
     let (ticket, snapshot) = (pasted.ticket, pasted.snapshot);
     if report.is_none() && ticket.inputs.is_empty() && ticket.remarks.is_empty() {
@@ -85,9 +85,10 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         )));
     }
     let diagnosis = match &mut report {
-        Some((_, report)) => {
+        Some((path, _, report)) => {
             report.snapshot = snapshot.clone();
             again::judge(report);
+            again::name(report, path);
             let evidence = Evidence::new(&report.snapshot, &report.records, &report.observations)
                 .with_ladder(&report.ladder);
             diagnose::ticket(&evidence, &ticket, Some(report.verdict.clone()))

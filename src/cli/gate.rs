@@ -53,7 +53,7 @@ pub(super) struct Gate {
         hide_possible_values = true
     )]
     exit_on: Level,
-    /// Be a scheduler's prolog: quick budget, no report file, exit code 0 or 1, one line for a drain reason, 45 s at most.
+    /// Be a scheduler's prolog: quick budget, no report file but one that --out names, exit code 0 or 1, one line for a drain reason, 45 s at most.
     #[arg(long, conflicts_with_all = ["deep", "json", "timings"])]
     pub(super) prolog: bool,
     /// End after this time of the wall clock, whatever happens ('45s', '10m'); what did not run is a gap: INCONCLUSIVE.
@@ -160,11 +160,17 @@ fn tell(line: &str) -> Result<(), Stop> {
 
 /// A command line that clap refused may have been meant as a prolog: what would have read it has to be answered.
 pub(super) fn listen_for_prolog() {
-    let mut words = std::env::args_os().skip(1);
-    let qualify = words.next().is_some_and(|word| word == "qualify");
-    if qualify && words.any(|word| word == "--prolog") {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    if asks_for_prolog(words.iter().map(AsRef::as_ref)) {
         PROLOG.store(true, Ordering::SeqCst);
     }
+}
+
+/// Options of all commands may stand before `qualify`, and a value that `--prolog` does not take behind it.
+fn asks_for_prolog<'w>(mut words: impl Iterator<Item = &'w str>) -> bool {
+    words.any(|word| word == "qualify")
+        && words.any(|word| word == "--prolog" || word.starts_with("--prolog="))
 }
 
 /// The exit code of a run that ended without a verdict: `code`, but of a prolog 1 with its line.
@@ -176,4 +182,22 @@ pub(super) fn stopped(message: &str, code: u8) -> u8 {
     // A closed standard output changes nothing about the answer.
     let _ = tell(&line);
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_command_line_that_meant_a_prolog_is_one() {
+        for (line, meant) in [
+            ("qualify --prolog --deep", true),
+            ("--root /x qualify --deep=5m --prolog", true),
+            ("qualify --prolog=yes", true),
+            ("qualify --deep", false),
+            ("explain --prolog", false),
+        ] {
+            assert_eq!(asks_for_prolog(line.split(' ')), meant, "{line}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `peerproof qualify`: the straight line. Collect, plan, probe, diagnose, advise, render.
 
-use super::{Surroundings, console, exit::Stop, file, gate::Gate, host, render::Also};
+use super::{Surroundings, again, console, exit::Stop, file, gate::Gate, host, render::Also};
 use crate::{
     collect::{live::Depth, session::Session},
     diagnose,
@@ -65,7 +65,7 @@ pub(super) struct Options {
     /// Write no report file.
     #[arg(long)]
     no_file: bool,
-    /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first.
+    /// Also write the verdict there, small and for other programs (docs/verdict.md); an old one is taken away first, any other file refused.
     #[arg(long, value_name = "FILE")]
     verdict_file: Option<PathBuf>,
     #[command(flatten)]
@@ -176,6 +176,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         && let Err(error) = super::verdict::save(&report, file)
     {
         console::complain(&format!("no verdict file: {}: {error}", file.display()));
+    }
+    if let (Saved::To(_), Some(path)) = (&saved, &path) {
+        again::name(&mut report, path);
     }
     options.also.write(surroundings, &report, &saved);
     if options.gate.prolog {
@@ -471,6 +474,7 @@ pub(super) fn nothing_yet() -> Verdict {
         cause: String::new(),
         next: String::new(),
         worst_pair: None,
+        reason: None,
     }
 }
 
@@ -539,7 +543,8 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     report.crossovers = diagnose::reductions::crossovers(&report.reductions);
     let group: Vec<GpuIndex> = report.tested_gpus.iter().copied().map(GpuIndex).collect();
     let evidence = diagnose::Evidence::new(&report.snapshot, &report.records, &report.observations)
-        .with_ladder(&report.ladder);
+        .with_ladder(&report.ladder)
+        .made_by(&report.arguments);
     let mut coverage = diagnose::coverage(&evidence, left_out);
     coverage.budget = report.coverage.budget.take();
     let findings = diagnose::findings(&evidence);
@@ -563,8 +568,11 @@ pub(super) fn derive(report: &mut Report, left_out: &[String]) {
     report.recommendations = recommendations;
 }
 
-/// Refuses an `--out` that cannot become a file, before minutes are spent on it.
+/// Refuses an `--out` or a `--verdict-file` that cannot become a file, before minutes are spent on it.
 fn check_destination(options: &Options) -> Result<(), Stop> {
+    if let Some(file) = &options.verdict_file {
+        super::verdict::check(file)?;
+    }
     match &options.out {
         Some(out) => check_report_file("--out", out),
         None => Ok(()),

@@ -567,6 +567,7 @@ fn verdict(rows: &[Reduction]) -> Verdict {
         cause,
         next,
         worst_pair: None,
+        reason: None,
     }
 }
 

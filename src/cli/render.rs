@@ -135,6 +135,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         )));
     };
     again::judge(&mut report);
+    again::name(&mut report, &options.report);
     let saved = Saved::To(name);
     match &options.out {
         Some(out) => save(surroundings, &report, format, saved, out).map_err(|error| {

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use std::{
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -148,18 +148,48 @@ fn tell(file: &VerdictFile, expired: bool, width: usize) -> Result<u8, Stop> {
     })
 }
 
-/// Refuses a destination that cannot become a file, and takes away what stands there: while a new run is on, the old
-/// verdict is in question, and a run that dies must not leave it behind.
+/// Refuses a destination that cannot become a file or holds something else than a verdict of ours, and takes away what stands
+/// there: while a new run is on, the old verdict is in question, and a run that dies must not leave it behind.
 pub(super) fn make_way(path: &Path) -> Result<(), Stop> {
-    file::check("--verdict-file", path)?;
     let shown = path.display();
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Stop::usage(format!(
+    let stop = |error: io::Error| {
+        Stop::usage(format!(
             "--verdict-file: {shown} cannot be replaced: {error}"
-        ))),
+        ))
+    };
+    check(path)?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(stop(error)),
         _ => Ok(()),
     }
 }
+
+/// Refuses a destination without touching it.
+pub(super) fn check(path: &Path) -> Result<(), Stop> {
+    file::check("--verdict-file", path)?;
+    let shown = path.display();
+    let held = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(Stop::usage(format!(
+                "--verdict-file: {shown} is there and cannot be read to see whether it is an old verdict: {error}"
+            )));
+        }
+    };
+    let mut bytes = Vec::new();
+    let read = held.take(MOST_BYTES).read_to_end(&mut bytes);
+    // One that was made for it and is empty loses nothing.
+    if read.is_ok() && (bytes.is_empty() || verdict_file::is_one(&bytes)) {
+        return Ok(());
+    }
+    Err(Stop::usage(format!(
+        "--verdict-file: {shown} is no verdict file of peerproof, and would be replaced; name another, or remove it first"
+    )))
+}
+
+/// A verdict file of sixteen GPUs with all islands has 40 KB.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// Writes the verdict of `report` beside its name and renames it into place: a reader sees all of it or nothing.
 ///
@@ -170,4 +200,36 @@ pub(super) fn save(report: &Report, path: &Path) -> io::Result<()> {
     let until = started + jiff::SignedDuration::from_hours(24 * VALID_DAYS);
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     file::replace(path, |out| VerdictFile::of(report, until).write(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_verdict_of_ours_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("verdict.json");
+        // Nothing there.
+        make_way(&path).unwrap();
+        let foreign = [
+            "precious",
+            "{}",
+            "[1]",
+            "{\"verdict\": \"pass\"}",
+            "{\"schema_version\": 9, \"verdict\": {}}",
+        ];
+        for text in foreign {
+            std::fs::write(&path, text).unwrap();
+            let stop = make_way(&path).unwrap_err();
+            assert!(stop.message.contains("no verdict file"), "{}", stop.message);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // Of any version, and one that was only made.
+        for text in ["{\"verdict_version\": 99, \"tool_version\": \"9\"}", ""] {
+            std::fs::write(&path, text).unwrap();
+            make_way(&path).unwrap();
+            assert!(!path.exists());
+        }
+    }
 }

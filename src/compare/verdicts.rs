@@ -1,5 +1,6 @@
 //! What was found: grade, how far each pair climbed, what each mechanism did, causes held, who may rely on what. A case
-//! that only one side ran says nothing of the other.
+//! that only one side ran says nothing of the other, and neither does what follows from it: a side that was not asked for it
+//! is not worse for lacking it.
 
 use super::{Matched, Tally, matching::Letter, reductions, traffic};
 use crate::model::{
@@ -8,23 +9,83 @@ use crate::model::{
     group::Group,
     ladder::{self, Standing},
     pair::OrderedPair,
-    report::Report,
+    report::{Grading, Report},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was tried: subject in A's numbers, mechanism, rung, load.
 type Tried<'a> = (Rung, &'a str, Option<Load>, Subject);
 
+/// Which of the two was asked for less than the other.
+#[derive(Debug, Clone, Copy)]
+struct Less {
+    a: bool,
+    b: bool,
+}
+
+const LESS: &str = "its run was not asked for all that it rests on";
+
+impl Less {
+    /// By cases that the other planned and it did not. Those that a cause asked for in the run follow from what was found.
+    fn of(a: &Report, b: &Report, matched: &Matched) -> Less {
+        let planned = |report: &Report, side: Letter| -> BTreeSet<(String, bool, Subject)> {
+            let own = report.records.iter().filter(|record| {
+                let mut notes = record.notes.iter();
+                !notes.any(|note| note.starts_with("asked by the cause"))
+            });
+            own.filter_map(|record| {
+                let case = &record.case;
+                Some((
+                    case.mechanism.clone(),
+                    case.load.is_some(),
+                    matched.subject(side, case.subject)?,
+                ))
+            })
+            .collect()
+        };
+        let (one, other) = (planned(a, Letter::A), planned(b, Letter::B));
+        Less {
+            a: !other.is_subset(&one),
+            b: !one.is_subset(&other),
+        }
+    }
+
+    /// The side that is the weaker one because it was asked for less, if so; `a_weaker` and `b_weaker` say whose statement
+    /// says no more than the other's.
+    fn excuses(self, a_weaker: bool, b_weaker: bool) -> Option<&'static str> {
+        match (self.a && a_weaker, self.b && b_weaker) {
+            (true, _) => Some("A"),
+            (_, true) => Some("B"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a grade may be what it is because less was asked: it is milder, or says that not enough was tested.
+fn is_weaker(grade: Grading, other: Grading) -> bool {
+    grade != other
+        && match grade {
+            Grading::Pass | Grading::Inconclusive => true,
+            Grading::Warn => other == Grading::Fail,
+            Grading::Fail => false,
+        }
+}
+
 pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+    let less = Less::of(a, b, matched);
     if a.kind() == b.kind() {
-        let grades = (a.verdict.grading.word(), b.verdict.grading.word());
-        tally.texts("verdict", "", grades.0, grades.1);
+        let grades = (a.verdict.grading, b.verdict.grading);
+        let weaker = (is_weaker(grades.0, grades.1), is_weaker(grades.1, grades.0));
+        match less.excuses(weaker.0, weaker.1) {
+            Some(side) => tally.one_sided("the verdict", side, LESS),
+            None => tally.texts("verdict", "", grades.0.word(), grades.1.word()),
+        }
     } else {
         // A grade of the ladder and one of rates say different things by the same word.
         tally.leave("the two verdicts", of_two_kinds(a, b), true);
     }
     if both(a, b, "tests of transfers", |r| r.records.len(), tally) {
-        climbs(a, b, matched, tally);
+        climbs(a, b, matched, less, tally);
         mechanisms(a, b, matched, tally);
     }
     if both(a, b, "all-reduces", |r| r.reductions.len(), tally) {
@@ -34,11 +95,11 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
         traffic::compare(a, b, matched, tally);
     }
     if both(a, b, "causes", |r| r.findings.len(), tally) {
-        causes(&a.findings, &b.findings, tally);
+        causes(&a.findings, &b.findings, less, tally);
     }
     if both(a, b, "who may rely on it", |r| r.consumers.len(), tally) {
-        consumers(a, b, tally);
-        islands(a, b, matched, tally);
+        consumers(a, b, less, tally);
+        islands(a, b, matched, less, tally);
     }
     if both(
         a,
@@ -47,7 +108,7 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
         |r| r.recommendations.len(),
         tally,
     ) {
-        backends(a, b, tally);
+        backends(a, b, less, tally);
     }
     if let Some((one, other)) = a.selftest.as_ref().zip(b.selftest.as_ref()) {
         let word = |passed: bool| if passed { "passed" } else { "failed" };
@@ -119,7 +180,7 @@ fn climb_words(standing: &Standing<'_>) -> String {
     }
 }
 
-fn climbs(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+fn climbs(a: &Report, b: &Report, matched: &Matched, less: Less, tally: &mut Tally) {
     let (in_a, in_b) = (by_pair(a), by_pair(b));
     for (one, other) in matched.pairs() {
         let (Some(mine), Some(theirs)) = (in_a.get(&one), in_b.get(&other)) else {
@@ -130,8 +191,25 @@ fn climbs(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
             }
             continue;
         };
+        let (all_mine, all_theirs) = (mine, theirs);
         let mine = ladder::climb(mine, &a.ladder);
         let theirs = ladder::climb(theirs, &b.ladder);
+        // What stopped one of them was not tried on the other.
+        let untried = |stopped: &Standing<'_>, records: &[&Record]| {
+            stopped.stopped_by.is_some_and(|by| {
+                let mut same = records.iter().filter(|r| r.outcome.ran());
+                !same.any(|r| r.case.mechanism == by.case.mechanism && r.case.load == by.case.load)
+            })
+        };
+        let stopped = (mine.stopped_by.is_some(), theirs.stopped_by.is_some());
+        if less.b && stopped == (true, false) && untried(&mine, all_theirs) {
+            tally.one_sided("rungs of pairs", "B", "what stops it was not tried");
+            continue;
+        }
+        if less.a && stopped == (false, true) && untried(&theirs, all_mine) {
+            tally.one_sided("rungs of pairs", "A", "what stops it was not tried");
+            continue;
+        }
         // A climb that ended because nothing further was tried is no worse than one that went on.
         if mine.stopped_by.is_none() && theirs.stopped_by.is_none() {
             let ended = |lower: &Standing<'_>, upper: &Standing<'_>| {
@@ -215,7 +293,7 @@ fn mechanisms(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
 }
 
 /// A cause is held or it is not; why it is not held (cleared, no evidence) is no difference of the host.
-fn causes(a: &[Finding], b: &[Finding], tally: &mut Tally) {
+fn causes(a: &[Finding], b: &[Finding], less: Less, tally: &mut Tally) {
     let held = |list: &[Finding]| -> BTreeMap<String, String> {
         let indicted = list.iter().filter(|f| f.judgement == Judgement::Indicted);
         indicted
@@ -243,11 +321,31 @@ fn causes(a: &[Finding], b: &[Finding], tally: &mut Tally) {
                 .unwrap_or_else(|| "not held".to_string())
         };
         let (a, b) = (word(&one), word(&other));
-        tally.texts(&format!("cause {cause}"), "", &a, &b);
+        let what = format!("cause {cause}");
+        // Held by both, of fewer pairs or less surely, it is held all the same.
+        let both = one.contains_key(cause) && other.contains_key(cause);
+        let side = less.excuses(
+            a != b && (both || !one.contains_key(cause)),
+            a != b && (both || !other.contains_key(cause)),
+        );
+        match side {
+            Some(side) => tally.one_sided(&what, side, LESS),
+            None => tally.texts(&what, "", &a, &b),
+        }
     }
 }
 
-fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
+/// Whether a state may be what it is because less was asked: only a veto, what does not exist, and a proof beside none are
+/// statements of their own.
+fn no_more(state: ConsumerState, other: ConsumerState) -> bool {
+    match state {
+        ConsumerState::Unproven => true,
+        ConsumerState::Proven => matches!(other, ConsumerState::Proven | ConsumerState::Vetoed),
+        ConsumerState::Vetoed | ConsumerState::NotApplicable => false,
+    }
+}
+
+fn consumers(a: &Report, b: &Report, less: Less, tally: &mut Tally) {
     for one in &a.consumers {
         let Some(other) = b.consumers.iter().find(|c| c.id == one.id) else {
             let why = format!("peerproof {} does not judge it", b.tool_version);
@@ -269,7 +367,15 @@ fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
             }
         };
         let (a, b) = (word(one), word(other));
-        tally.texts(&one.name, "", &a, &b);
+        let weaker = |one, other| a != b && no_more(one, other);
+        let side = less.excuses(
+            weaker(one.state, other.state),
+            weaker(other.state, one.state),
+        );
+        match side {
+            Some(side) => tally.one_sided(&one.name, side, LESS),
+            None => tally.texts(&one.name, "", &a, &b),
+        }
     }
     for other in &b.consumers {
         if !a.consumers.iter().any(|c| c.id == other.id) {
@@ -280,7 +386,7 @@ fn consumers(a: &Report, b: &Report, tally: &mut Tally) {
 }
 
 /// Where the whole group may not rely on something, its islands still may.
-fn islands(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
+fn islands(a: &Report, b: &Report, matched: &Matched, less: Less, tally: &mut Tally) {
     let all = |report: &Report, side: Letter| -> BTreeMap<(String, Group), ConsumerState> {
         let consumers = report.consumers.iter();
         let islands = consumers.flat_map(|consumer| {
@@ -306,17 +412,26 @@ fn islands(a: &Report, b: &Report, matched: &Matched, tally: &mut Tally) {
                 ConsumerState::NotApplicable => "does not exist here",
             };
             let what = format!("{name}, island alone");
-            tally.texts(&what, &group.to_string(), word(mine), word(theirs));
+            let weaker = |one, other| one != other && no_more(one, other);
+            match less.excuses(weaker(*mine, *theirs), weaker(*theirs, *mine)) {
+                Some(side) => tally.one_sided(&what, side, LESS),
+                None => tally.texts(&what, &group.to_string(), word(mine), word(theirs)),
+            }
         }
     }
 }
 
 /// What follows for engines: which all-reduce each is told to use.
-fn backends(a: &Report, b: &Report, tally: &mut Tally) {
+fn backends(a: &Report, b: &Report, less: Less, tally: &mut Tally) {
     for one in &a.recommendations {
         if let Some(other) = b.recommendations.iter().find(|r| r.engine == one.engine) {
             let what = "recommended all-reduce";
-            tally.texts(what, &one.engine, &one.backend_name, &other.backend_name);
+            let names = (&one.backend_name, &other.backend_name);
+            let differ = names.0 != names.1;
+            match less.excuses(differ, differ) {
+                Some(side) => tally.one_sided(what, side, LESS),
+                None => tally.texts(what, &one.engine, names.0, names.1),
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use super::xid;
 use crate::model::{
     case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
     group::Group,
+    iommu_line::IommuLine,
     ladder::{self, Step},
     pair::{GpuIndex, OrderedPair},
     pci::PciAddress,
@@ -21,7 +22,7 @@ use std::{
 pub(crate) const BOUNCE: &str = "bounce";
 
 /// Mechanism id of the driver's own copy through the host.
-const STAGED: &str = "staged";
+pub(crate) const STAGED: &str = "staged";
 
 /// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Evidence<'a> {
     pub observations: &'a [Observation],
     /// The mechanisms of pairs and their rungs, as the version that ran knew them; empty when it did not say.
     pub(crate) ladder: &'a [Step],
+    /// The command line of the run, without the program's name; empty when it is not known.
+    pub(crate) arguments: &'a [String],
     /// Records by what they are about, in order.
     by_subject: BTreeMap<Subject, Vec<&'a Record>>,
     /// Records whose answer is not "intact", in order: on most hosts few, and most questions are about them.
@@ -41,6 +44,7 @@ pub struct Evidence<'a> {
     /// Records with a rate, in order.
     timed: Vec<&'a Record>,
     condemned: OnceCell<BTreeSet<GpuIndex>>,
+    iommu_line: OnceCell<IommuLine>,
     fabric: OnceCell<Vec<OrderedPair>>,
     passes: OnceCell<BTreeSet<OrderedPair>>,
 }
@@ -90,6 +94,15 @@ pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
         | Outcome::Died { .. } => true,
         _ => false,
     }
+}
+
+/// Whether the bytes of a record went through the host, on whatever rung it stands: under load the two ways through the host
+/// are tried, too, and without peer access the driver takes a direct copy through the host.
+fn goes_through_host(record: &Record) -> bool {
+    let moved = matches!(record.outcome, Outcome::Intact | Outcome::Corrupt(_));
+    matches!(record.case.mechanism.as_str(), BOUNCE | STAGED)
+        || record.case.mechanism.starts_with("host-")
+        || moved && record.peer_access == PeerAccess::Off
 }
 
 /// CUDA_ERROR_SYSTEM_NOT_READY (cuda.h).
@@ -161,10 +174,12 @@ impl<'a> Evidence<'a> {
             records,
             observations,
             ladder: &[],
+            arguments: &[],
             by_subject,
             not_intact,
             timed,
             condemned: OnceCell::new(),
+            iommu_line: OnceCell::new(),
             fabric: OnceCell::new(),
             passes: OnceCell::new(),
         }
@@ -173,6 +188,11 @@ impl<'a> Evidence<'a> {
     /// With the mechanisms that make up the rungs, so that a mechanism that nobody tried is missed.
     pub fn with_ladder(self, ladder: &'a [Step]) -> Self {
         Evidence { ladder, ..self }
+    }
+
+    /// With the command line of the run, so that it is not advised again.
+    pub fn made_by(self, arguments: &'a [String]) -> Self {
+        Evidence { arguments, ..self }
     }
 
     /// Subjects with any record, ascending, each with its records in order.
@@ -360,7 +380,13 @@ impl<'a> Evidence<'a> {
     /// Cases of the pair that used peer access and ran (rung 2 and up).
     pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of_pair(pair)
-            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran())
+            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran() && !goes_through_host(r))
+    }
+
+    /// Failures of what went through the host between two GPUs, whatever the rung, without those of GPUs by themselves.
+    pub fn host_failures(&self) -> impl Iterator<Item = (OrderedPair, &'a Record)> + use<'a, '_> {
+        let through_host = self.failures().filter(|r| goes_through_host(r));
+        through_host.filter_map(|r| Some((r.case.subject.pair()?, r)))
     }
 
     /// Whether the driver refused peer access for the pair, whatever the claims say.
@@ -373,7 +399,7 @@ impl<'a> Evidence<'a> {
     /// Pairs that failed on the direct path (rung 2 and up), whatever the reason.
     pub fn peer_failures(&self) -> BTreeSet<OrderedPair> {
         self.failures()
-            .filter(|r| r.case.rung >= Rung::Copied)
+            .filter(|r| r.case.rung >= Rung::Copied && !goes_through_host(r))
             .filter_map(|r| r.case.subject.pair())
             .collect()
     }
@@ -536,9 +562,14 @@ impl<'a> Evidence<'a> {
     /// Whether the pair's default IOMMU domains translate: `Some(true)` when either GPU's does, `Some(false)` when both are
     /// known not to (or the host has no IOMMU at all).
     pub fn iommu_translates(&self, pair: OrderedPair) -> Option<bool> {
+        let line = self.iommu_line();
         let end = |gpu: GpuIndex| -> Option<bool> {
             match self.snapshot.gpu(gpu)?.iommu.known() {
-                Some(group) => group.translates(),
+                // A group is one of an IOMMU at work.
+                Some(group) => group.translates().or_else(|| line.translates(true)),
+                None if line.translates(self.has_iommu()).is_some() => {
+                    line.translates(self.has_iommu())
+                }
                 // No group and no IOMMU device in the kernel: there is none for this GPU.
                 None => self
                     .snapshot
@@ -554,6 +585,20 @@ impl<'a> Evidence<'a> {
             (Some(false), Some(false)) => Some(false),
             _ => None,
         }
+    }
+
+    /// What the kernel command line says of the IOMMU; nothing where it was not read.
+    pub fn iommu_line(&self) -> &IommuLine {
+        self.iommu_line.get_or_init(|| {
+            let line = self.snapshot.host.cmdline.known();
+            line.map(|line| IommuLine::of(line)).unwrap_or_default()
+        })
+    }
+
+    /// Whether an IOMMU is known to be at work.
+    pub fn has_iommu(&self) -> bool {
+        let classes = self.snapshot.host.iommu_classes.known();
+        classes.is_some_and(|classes| !classes.is_empty())
     }
 
     /// Bridges between the two GPUs, from the join, else from the two bridge chains.

@@ -24,5 +24,5 @@ pub(crate) use evidence::involves_host;
 pub use evidence::{ControlArm, Evidence, PeerClaim};
 pub use ladder::rung_reached;
 pub use ticket::ticket;
-pub use verdict::{unfinished, verdict};
+pub use verdict::{REPORT, unfinished, verdict};
 pub use weigh::{Cause, WantedCase, findings, page, wanted};

@@ -66,6 +66,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
                 cause: "texts of several hosts, of one before and after a change, or of a host and a container on it, make no one picture: nothing was concluded from them".to_string(),
                 next,
                 worst_pair: None,
+                reason: None,
             },
             next_because: "a suspect that follows from a mixture is invented; 'peerproof diff A B' compares two reports".to_string(),
             meanwhile: None,
@@ -104,6 +105,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         cause: "claims and settings: nothing of it was measured by peerproof".to_string(),
         next: next.clone(),
         worst_pair: None,
+        reason: None,
     });
     let meanwhile = answers::meanwhile(snapshot, ticket).filter(|_| !measured);
     Diagnosis {
@@ -230,8 +232,9 @@ fn supposed(
 ) -> (Vec<Finding>, Vec<Finding>) {
     let evidence = suppose_all(snapshot, &[]);
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
+    // GPUs of a board with NVSwitches talk over NVLink, though lspci shows their PCIe ports only.
     let pairs: Vec<OrderedPair> = OrderedPair::all(count)
-        .filter(|p| !evidence.has_nvlink(*p))
+        .filter(|p| !evidence.has_nvlink(*p) && snapshot.nvswitches.is_empty())
         .filter(|p| !matches!(evidence.claim(*p), PeerClaim::Refused(_)))
         .collect();
     if pairs.is_empty() {
@@ -242,10 +245,13 @@ fn supposed(
     let records: Vec<Record> = pairs.iter().flat_map(|p| suppose(*p, hang)).collect();
     // An IOMMU that is seen to translate names a suspect even where no text says whether this is a guest; the supposition
     // is said with it.
+    let line = evidence.iommu_line();
     let translates = snapshot
         .gpus
         .iter()
-        .any(|g| g.iommu.known().and_then(|i| i.translates()) == Some(true));
+        .any(|g| g.iommu.known().and_then(|i| i.translates()) == Some(true))
+        || line.translates(evidence.has_iommu()) == Some(true)
+        || line.leans_to_translation();
     let taken_for_bare = translates && evidence.is_guest().is_none();
     let mut bare = snapshot.clone();
     if taken_for_bare {
@@ -394,7 +400,8 @@ fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
     if !measured {
         say("whether bytes arrive: no claim proves it", NEXT_QUALIFY);
     }
-    let nvlink = OrderedPair::all(count).all(|p| e.has_nvlink(p));
+    let nvlink =
+        OrderedPair::all(count).all(|p| e.has_nvlink(p)) || !snapshot.nvswitches.is_empty();
     if all_refused(e) {
         // Nothing of the path between the GPUs is used.
         return out;
@@ -491,6 +498,13 @@ fn next(
         );
     }
     let count = e.snapshot.gpus.len();
+    if count == 0 && answers::iommu_by_line(e.snapshot).is_some() {
+        return (
+            "nvidia-smi -q; grep . /sys/kernel/iommu_groups/*/type".to_string(),
+            "the one names the GPUs, the other the domain types that hold, whatever the command line says"
+                .to_string(),
+        );
+    }
     if count == 0 {
         return (
             "nvidia-smi -q".to_string(),

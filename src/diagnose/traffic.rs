@@ -457,6 +457,7 @@ pub fn verdict(traffic: &[Traffic], interrupted: bool) -> Verdict {
         cause,
         next,
         worst_pair,
+        reason: None,
     }
 }
 

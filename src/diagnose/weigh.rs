@@ -2,7 +2,7 @@
 
 use super::{cause::ROSTER, evidence::Evidence};
 use crate::model::{
-    case::Subject,
+    case::{Record, Rung, Subject},
     finding::{Confidence, Finding, Judgement, Severity},
     group::Group,
     pair::OrderedPair,
@@ -126,10 +126,70 @@ impl Cause {
     }
 }
 
+/// What shows a rare fault again: the same cases for some minutes.
+pub(crate) const DEEP: &str = "--deep=10m";
+
+/// How often what a finding rests on was wrong, if it rests on wrong data alone: attempts that were wrong and attempts that ran,
+/// and the record that a repetition would try. A hang, a fault and a death are other things, and so are readings.
+fn wrong_attempts<'a>(e: &Evidence<'a>, finding: &Finding) -> Option<(u32, u32, &'a Record)> {
+    let about = |record: &&Record| match record.case.subject {
+        Subject::Pair(pair) => finding.pairs.contains(&pair),
+        Subject::Gpu(gpu) => {
+            record.case.rung == Rung::Alone
+                && finding.pairs.is_empty()
+                && finding.gpus.contains(&gpu)
+        }
+        Subject::Group(group) => finding.pairs.iter().any(|p| group.holds(*p)),
+    };
+    let mut sum: Option<(u32, u32, &Record)> = None;
+    for record in e.failures().filter(about) {
+        let wrong = record.outcome.corruption()?;
+        let (before, ran, first) = sum.unwrap_or((0, 0, record));
+        sum = Some((
+            before + wrong.wrong_attempts,
+            ran + wrong.attempts_ran,
+            first,
+        ));
+    }
+    sum
+}
+
+/// Causes that counters and logs establish by themselves, whatever the transfers say.
+const COUNTED: [&str; 3] = ["gpu-itself", "link-errors", "nvlink-degraded"];
+
+/// What was wrong in a single attempt is no more than possible, whatever else fits: nobody knows yet whether it comes back.
+fn seen_once(e: &Evidence, finding: &mut Finding) {
+    if finding.judgement != Judgement::Indicted || finding.severity < Severity::Critical {
+        return;
+    }
+    let Some((1, ran, record)) = wrong_attempts(e, finding) else {
+        return;
+    };
+    if finding.confidence == Confidence::Established && COUNTED.contains(&finding.cause.as_str()) {
+        return;
+    }
+    finding.confidence = Confidence::Possible;
+    let of = match ran {
+        1 => "the only attempt".to_string(),
+        ran => format!("1 of {ran} attempts"),
+    };
+    finding.because.push_str(&format!(
+        "; seen once, in {of}: no more than possible until it comes again"
+    ));
+    let mechanism = record.case.mechanism.as_str();
+    let again = match record.case.subject {
+        Subject::Pair(pair) => requalify(&[pair], &[mechanism]),
+        Subject::Gpu(gpu) => format!("peerproof qualify --gpus {gpu} --mechanism {mechanism}"),
+        Subject::Group(group) => requalify_group(group, mechanism),
+    };
+    finding.next_test = Some(format!("{again} {DEEP}"));
+}
+
 /// Asks every cause of the roster. Held findings first, worst and surest first; then those that cannot tell, those
 /// cleared, and those with nothing to say.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut all: Vec<Finding> = ROSTER.iter().flat_map(|c| (c.judge)(evidence)).collect();
+    all.iter_mut().for_each(|f| seen_once(evidence, f));
     all.sort_by_key(|f| {
         let held = match f.judgement {
             Judgement::Indicted => 0,
@@ -220,9 +280,12 @@ pub fn page(id: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Host;
+    use super::super::sample::{Host, gpu_address, pair, wrong};
     use super::*;
-    use crate::model::case::WrongKind;
+    use crate::model::{
+        case::{Outcome, WrongKind},
+        pair::GpuIndex,
+    };
     use std::{collections::BTreeSet, fs, path::Path};
 
     fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
@@ -292,6 +355,56 @@ mod tests {
             assert!(!finding.fix.is_empty() && !finding.evidence.is_empty());
         }
         assert!(all.iter().any(|f| f.judgement == Judgement::Cleared));
+    }
+
+    /// Whatever the cause: one wrong attempt is no more than possible, and two are what they were.
+    #[test]
+    fn what_was_seen_once_is_no_more_than_possible() {
+        let times = |outcome: &mut Outcome, wrong: u32, ran: u32| {
+            if let Outcome::Corrupt(c) = outcome {
+                (c.wrong_attempts, c.attempts_ran) = (wrong, ran);
+            }
+        };
+        let first = |host: &Host| host.judge(findings).remove(0);
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.set(pair(0, 1), "pool-sm-store", Outcome::Intact);
+        host.iommu_all("DMA-FQ");
+        for mechanism in ["pool-sm-store", "sm-store"] {
+            let mut one = wrong(WrongKind::Zeroed);
+            times(&mut one, 1, 200);
+            let mut broken = Host {
+                snapshot: host.snapshot.clone(),
+                records: host.records.clone(),
+                observations: Vec::new(),
+                ladder: Vec::new(),
+            };
+            broken.set(pair(0, 1), mechanism, one.clone());
+            let found = first(&broken);
+            assert_eq!(found.confidence, Confidence::Possible, "{found:?}");
+            assert!(
+                found.because.contains("seen once, in 1 of 200 attempts"),
+                "{}",
+                found.because
+            );
+            let again = format!("--mechanism memory,{mechanism} --deep=10m");
+            assert!(found.next_test.unwrap().ends_with(&again));
+            times(&mut one, 2, 200);
+            broken.set(pair(0, 1), mechanism, one);
+            assert_eq!(first(&broken).confidence, Confidence::Established);
+        }
+        // A GPU by itself; its counters speak without the transfers.
+        let mut alone = Host::root_complex(1);
+        let mut one = wrong(WrongKind::Flipped);
+        times(&mut one, 1, 1);
+        let gpu = Subject::Gpu(GpuIndex(0));
+        alone.put(gpu, "memory", Rung::Alone, one);
+        assert_eq!(first(&alone).confidence, Confidence::Possible);
+        assert!(first(&alone).because.contains("the only attempt"));
+        let line = format!("NVRM: Xid (PCI:{}): 79, pid=1, GPU", gpu_address(0));
+        alone.snapshot.host.kernel_log =
+            crate::model::reading::Reading::Known(vec![line.replace(".0):", "):")]);
+        assert_eq!(first(&alone).confidence, Confidence::Established);
     }
 
     /// Sixteen GPUs with six sizes of every mechanism: the questions stay cheap enough to be asked of a saved report.

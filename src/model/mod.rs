@@ -6,6 +6,7 @@ pub mod comparison;
 pub mod crossover;
 pub mod finding;
 pub mod group;
+pub mod iommu_line;
 pub mod ladder;
 pub mod launch;
 pub mod measurement;

@@ -293,6 +293,27 @@ pub struct Verdict {
     pub next: String,
     /// The pair of the headline, if one.
     pub worst_pair: Option<OrderedPair>,
+    /// Why an INCONCLUSIVE is one, for programs; `null` with other grades and in reports of versions before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Inconclusive>,
+}
+
+/// Why a run proved nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Inconclusive {
+    /// There is no NVIDIA GPU.
+    NoGpu,
+    /// The checker did not find what was planted for it.
+    CheckerFailed,
+    /// No case ran.
+    NothingTested,
+    /// GPUs were tested alone, and no transfer between two of them.
+    NoPairTried,
+    /// Planned cases did not run.
+    CasesMissing,
+    /// The run ended before its plan.
+    Unfinished,
 }
 
 /// One line of `peerproof bench`.

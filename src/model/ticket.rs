@@ -34,6 +34,9 @@ pub struct Ticket {
     /// Texts whose GPUs could not be matched with those of the others, so that what they say of them is left out.
     #[serde(default)]
     pub unmatched: Vec<String>,
+    /// Tables that are not whole, each with its place and what is missing of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<String>,
     /// Transports that NCCL chose, one per ordered pair of ranks and transport.
     pub transports: Vec<Transport>,
 }

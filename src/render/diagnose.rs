@@ -175,6 +175,11 @@ fn head(
         true => "no GPU shown".to_string(),
         false => format!("{}; {}", gpus.join(", "), snapshot.topology.class),
     };
+    match snapshot.nvswitches.len() {
+        0 => {}
+        1 => line.push_str("; 1 NVSwitch"),
+        n => line.push_str(&format!("; {n} NVSwitches")),
+    }
     line.push_str(&format!("; {}", host_words(snapshot)));
     page.labelled(Tone::Faint, &pad("where", width), Tone::Faint, &line)?;
     let mut files: Vec<&str> = Vec::new();
@@ -197,6 +202,14 @@ fn head(
             &pad("note", width),
             Tone::Faint,
             &verdict.cause,
+        )?;
+    }
+    for told in ticket.incomplete.iter().take(2) {
+        page.labelled(
+            Tone::Doubt,
+            &pad("note", width),
+            Tone::Plain,
+            &cut(told, 240),
         )?;
     }
     // One of them says that the map of GPUs is not whole.

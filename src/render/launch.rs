@@ -119,7 +119,7 @@ fn arguments(advice: &Recommendation) -> Vec<&str> {
 }
 
 /// Quotes `text` for a POSIX shell where it needs it.
-pub(super) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&b);
     if !text.is_empty() && text.bytes().all(plain) {
         text.to_string()

@@ -304,6 +304,18 @@ pub fn read(text: &str) -> Result<VerdictFile, ReadError> {
     Ok(file)
 }
 
+/// Whether bytes are a verdict file, of whatever version.
+pub fn is_one(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Marks {
+        #[serde(rename = "verdict_version")]
+        _verdict_version: u64,
+        #[serde(rename = "tool_version")]
+        _tool_version: String,
+    }
+    serde_json::from_slice::<Marks>(bytes).is_ok()
+}
+
 /// The JSON Schema of a verdict file, as published in `docs/verdict.schema.json`.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(VerdictFile).to_value()

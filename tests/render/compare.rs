@@ -657,6 +657,47 @@ fn other_coverage_comes_first_and_is_not_the_same() {
     assert_snapshot!("diff_coverage", text);
 }
 
+/// A run of some pairs or mechanisms is not worse for what it was not asked: that is not compared, and equal is not shown.
+#[test]
+fn what_a_run_was_not_asked_for_is_no_difference() {
+    let whole = good();
+    let mut part = run(described(hosts::rtx_pro(), "identity", 0), &intact());
+    part.records
+        .retain(|r| matches!(r.case.subject, Subject::Gpu(_)) || r.case.mechanism == "ce-push");
+    // As it follows from less.
+    part.verdict.grading = Grading::Inconclusive;
+    for consumer in &mut part.consumers {
+        consumer.state = ConsumerState::Unproven;
+        consumer.reached = None;
+    }
+    part.recommendations.truncate(1);
+    for (a, b, side) in [(&whole, &part, "B"), (&part, &whole, "A")] {
+        let found = compare(a, b, ("a.json", "b.json"));
+        assert!(found.verdicts.is_empty(), "{:?}", found.verdicts);
+        assert_eq!(found.exit_code(), 3);
+        let left = found
+            .not_compared
+            .iter()
+            .find(|n| n.what == "the verdict")
+            .unwrap();
+        assert!(
+            left.why.contains(&format!("not known of {side}")),
+            "{left:?}"
+        );
+    }
+    // What it did find is a difference.
+    part.verdict.grading = Grading::Fail;
+    part.consumers[0].state = ConsumerState::Vetoed;
+    part.findings
+        .push(finding("iommu-translation", "t", Judgement::Indicted));
+    let found = compare(&whole, &part, ("a.json", "b.json"));
+    let told: Vec<&str> = found.verdicts.iter().map(|d| d.what.as_str()).collect();
+    assert!(told.contains(&"verdict"), "{told:?}");
+    assert!(told.contains(&"cause iommu-translation"), "{told:?}");
+    assert!(told.contains(&part.consumers[0].name.as_str()), "{told:?}");
+    assert_eq!(found.exit_code(), 1);
+}
+
 #[test]
 fn a_simulation_is_marked_whatever_it_is_held_against() {
     let mut simulated = good();

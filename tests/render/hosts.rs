@@ -707,6 +707,7 @@ pub(crate) fn run(snapshot: Snapshot, answer: &Answer) -> Report {
             cause: "nothing to explain; rungs 4 to 7 were not tested".to_string(),
             next: "peerproof recommend --engine sglang --model MODEL".to_string(),
             worst_pair: None,
+            reason: None,
         },
         timings_ms: vec![
             ("collect".to_string(), 312.0),
@@ -731,6 +732,7 @@ pub(crate) fn all_zeroed(snapshot: Snapshot) -> Report {
             .to_string(),
         next: "boot with iommu=pt, then peerproof qualify --gpus 0,1".to_string(),
         worst_pair: OrderedPair::new(0, 1),
+        reason: None,
     };
     report.findings = vec![
         Finding {

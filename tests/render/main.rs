@@ -147,6 +147,7 @@ fn one_hang_leaves_the_others_judged() {
         cause: "not known; no cause fits a single hang".to_string(),
         next: "peerproof qualify --pairs 2:5 --mechanism sm-load".to_string(),
         worst_pair: Some(hung),
+        reason: None,
     };
     report.consumers[0].state = ConsumerState::Vetoed;
     report.consumers[0].sentence = "vetoed by pair 2->5 at rung 3".to_string();
@@ -180,6 +181,7 @@ fn a_mirror_shows_both_views() {
         cause: "probably the hypervisor does not deliver peer writes".to_string(),
         next: "ask the provider for GPUDirect P2P cliques".to_string(),
         worst_pair: OrderedPair::new(0, 1),
+        reason: None,
     };
     for width in [80, 160] {
         assert_snapshot!(format!("qualify_vm_mirrored_{width}"), told(&report, width));
@@ -207,6 +209,7 @@ fn sixteen_gpus_stay_legible() {
         cause: "not known; all that is misrouted starts at GPU3".to_string(),
         next: "peerproof qualify --gpus 3,7,9".to_string(),
         worst_pair: OrderedPair::new(3, 0),
+        reason: None,
     };
     for width in [80, 160] {
         assert_snapshot!(format!("qualify_sixteen_{width}"), told(&report, width));
@@ -256,6 +259,7 @@ fn one_gpu_and_none() {
         cause: "nothing was tested".to_string(),
         next: "peerproof demo".to_string(),
         worst_pair: None,
+        reason: None,
     };
     assert_snapshot!("qualify_no_gpu_80", told(&report, 80));
 }

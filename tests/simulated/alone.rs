@@ -3,6 +3,7 @@
 use crate::host::{Host, failures, indicted, summary};
 use peerproof::model::{
     case::{Rung, Subject},
+    finding::{Judgement, Severity},
     pair::GpuIndex,
     report::{Grading, Report},
 };
@@ -60,6 +61,59 @@ fn a_host_link_that_lies_is_the_gpus_own() {
             .qualify(&["--mechanism", "host-write,host-read,bounce"]);
         blames(&report, 1);
     }
+}
+
+/// All reports of kernels come back over that link, too: the GPU is not taken out of service for what it may not have done.
+#[test]
+fn one_gpu_behind_a_link_that_flips_bits_is_not_condemned() {
+    let report = Host::new("one-gpu")
+        .fault("0>host:bounce_d2h=flipped")
+        .qualify(&[]);
+    let finding = &report.findings[0];
+    assert_eq!(
+        finding.title,
+        "host link or host memory suspected",
+        "{}",
+        summary(&report)
+    );
+    assert!(
+        report.verdict.cause.contains("probable"),
+        "{}",
+        report.verdict.cause
+    );
+    assert!(
+        !report.verdict.next.contains("out of service"),
+        "{}",
+        report.verdict.next
+    );
+    assert!(
+        report.verdict.next.contains("another slot"),
+        "{}",
+        report.verdict.next
+    );
+}
+
+/// Without peers no path between GPUs carries bytes, and no cause of one explains copies through the host.
+#[test]
+fn wrong_copies_through_the_host_accuse_no_path_between_gpus() {
+    let report = Host::new("geforce-x2-refused")
+        .fault("0>1:staged=zeroed")
+        .qualify(&[]);
+    assert_eq!(report.verdict.grading, Grading::Fail);
+    let critical = report
+        .findings
+        .iter()
+        .filter(|f| f.judgement == Judgement::Indicted && f.severity == Severity::Critical);
+    let causes: Vec<&str> = critical.map(|f| f.cause.as_str()).collect();
+    assert_eq!(causes, ["host-staging-broken"], "{}", summary(&report));
+    assert!(
+        report
+            .verdict
+            .next
+            .ends_with("(under another driver branch)"),
+        "{}",
+        report.verdict.next
+    );
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn a_prolog_answers_in_its_form_whatever_is_wrong() {
         &["qualify", "--prolog"][..],
         &["qualify", "--prolog", "--no-such-option"],
         &["qualify", "--prolog", "--json"],
+        &["--root", "/", "qualify", "--deep=5m", "--prolog"],
         &["qualify", "--prolog", "--within=3s"],
         &[
             "qualify",
@@ -71,6 +72,44 @@ fn a_prolog_answers_in_its_form_whatever_is_wrong() {
         assert!(line(&run).contains("INCONCLUSIVE"), "{}", run.stdout);
         assert_ne!(run.stderr, "", "the whole message is on standard error");
     }
+}
+
+/// What stands there is somebody's file until it shows that it is a verdict.
+#[test]
+fn a_file_that_is_no_verdict_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("precious.json");
+    std::fs::write(&file, "{\"mine\": true}").unwrap();
+    let name = file.display().to_string();
+    let host = Host::new("one-gpu");
+    let refused = host.run(&["qualify", "--no-file", "--verdict-file", &name]);
+    assert_eq!(refused.code, Some(64), "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("no verdict file of peerproof"),
+        "{}",
+        refused.stderr
+    );
+    let prolog = host.run(&["qualify", "--prolog", LONG, "--verdict-file", &name]);
+    assert_eq!(prolog.code, Some(1));
+    assert!(
+        line(&prolog).contains("INCONCLUSIVE --verdict-file: "),
+        "{}",
+        prolog.stdout
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"mine\": true}");
+}
+
+/// `--out` beside `--prolog` keeps the report for a job's log.
+#[test]
+fn a_prolog_leaves_the_report_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report.json");
+    let name = out.display().to_string();
+    let run = Host::new("one-gpu").run(&["qualify", "--prolog", LONG, "--out", &name]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    line(&run);
+    let text = std::fs::read_to_string(&out).unwrap();
+    peerproof::render::json::read(&text).unwrap();
 }
 
 /// A GPU that was chosen and is in use closes the gate although all that was tested is right.

@@ -6,8 +6,11 @@ use super::part::Part;
 use crate::{
     collect::topology::path_of_level,
     model::{
+        pair::OrderedPair,
+        pci::PciAddress,
         reading::Reading,
-        snapshot::{Gpu, Origin, Snapshot},
+        snapshot::{BridgePort, Gpu, Origin, Snapshot},
+        topology::PathType,
     },
 };
 use std::collections::BTreeSet;
@@ -174,6 +177,8 @@ fn clashes(a: &Text<'_>, b: &Text<'_>) -> Vec<Clash> {
     found.extend(addresses(a, b));
     found.extend(cards(a.host, b.host));
     found.extend(paths(a.host, b.host));
+    found.extend(switches(a, b));
+    found.extend(nvswitches(a, b));
     found.extend(bridges(a.host, b.host));
     let (x, y) = (&a.host.host, &b.host.host);
     // A name may stand with its domain or without.
@@ -262,7 +267,7 @@ fn counts(a: &Text<'_>, b: &Text<'_>) -> Option<Clash> {
 
 /// Addresses of one list of all GPUs and of another text: the other may know fewer. On the bus there may be more.
 fn addresses(a: &Text<'_>, b: &Text<'_>) -> Option<Clash> {
-    let list = |text: &Text<'_>| -> BTreeSet<crate::model::pci::PciAddress> {
+    let list = |text: &Text<'_>| -> BTreeSet<PciAddress> {
         let known = text.host.gpus.iter().filter_map(|gpu| gpu.pci.known());
         known.copied().collect()
     };
@@ -279,7 +284,7 @@ fn addresses(a: &Text<'_>, b: &Text<'_>) -> Option<Clash> {
         // Two excerpts may show one GPU each.
         _ => apart && x.len() > 1 && y.len() > 1,
     };
-    let said = |list: &BTreeSet<crate::model::pci::PciAddress>| {
+    let said = |list: &BTreeSet<PciAddress>| {
         let names: Vec<String> = list.iter().take(4).map(ToString::to_string).collect();
         let more = match list.len() > names.len() {
             true => ", ..",
@@ -397,6 +402,97 @@ fn paths(a: &Snapshot, b: &Snapshot) -> Option<Clash> {
         None => format!("has level {level} for {pair}"),
     };
     Some(("paths between the GPUs", said(x), said(y)))
+}
+
+/// Sizes of the groups of GPUs below one PCIe switch, largest first; `None` where a text does not show it of all. They are the
+/// same however the GPUs are numbered.
+fn islands(host: &Snapshot) -> Option<Vec<usize>> {
+    let count = host.gpus.len();
+    let chains: Option<Vec<_>> = host.gpus.iter().map(|gpu| whole_chain(gpu, host)).collect();
+    let below_one = |a: usize, b: usize| -> Option<bool> {
+        if let Some(chains) = &chains {
+            let (one, other) = (chains.get(a)?, chains.get(b)?);
+            return Some(one.iter().any(|bridge| other.contains(bridge)));
+        }
+        let pair = OrderedPair::new(u32::try_from(a).ok()?, u32::try_from(b).ok()?)?;
+        let level = host.claims.get(pair)?.common_ancestor.known()?;
+        Some(path_of_level(*level)? <= PathType::Pxb)
+    };
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for gpu in 0..count {
+        let mut home = None;
+        for (at, group) in groups.iter().enumerate() {
+            for other in group {
+                if below_one(gpu, *other)? {
+                    home = Some(at);
+                }
+            }
+        }
+        match home.and_then(|at| groups.get_mut(at)) {
+            Some(group) => group.push(gpu),
+            None => groups.push(vec![gpu]),
+        }
+    }
+    let mut sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    Some(sizes)
+}
+
+/// The bridges above a GPU, where they are shown up to the root port.
+fn whole_chain<'a>(gpu: &'a Gpu, host: &Snapshot) -> Option<&'a [PciAddress]> {
+    let chain = gpu.bridge_chain.known()?;
+    let top = host.bridge(*chain.last()?)?;
+    (top.port == BridgePort::Root && !top.emulated).then_some(chain)
+}
+
+/// A matrix has no address and its GPUs no name: what it still shows is which of them share a switch, and so does the bus.
+fn switches(a: &Text<'_>, b: &Text<'_>) -> Option<Clash> {
+    let matrix_and_bus = matches!(
+        (a.shows, b.shows),
+        (Shows::Matrix, Shows::Bus | Shows::All) | (Shows::Bus | Shows::All, Shows::Matrix)
+    );
+    if !matrix_and_bus || a.host.gpus.len() != b.host.gpus.len() || a.host.gpus.len() < 2 {
+        return None;
+    }
+    let (x, y) = (islands(a.host)?, islands(b.host)?);
+    let said = |sizes: &[usize]| match sizes.first() {
+        Some(1) | None => format!("has no two of its {} GPUs below one switch", sizes.len()),
+        _ => {
+            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            format!("has {} GPUs by switch (PIX, PXB)", sizes.join(" + "))
+        }
+    };
+    (x != y).then(|| ("GPUs below one PCIe switch", said(&x), said(&y)))
+}
+
+/// Many links between all of eight and more GPUs go through NVSwitches, and the bus of bare metal shows those.
+fn nvswitches(a: &Text<'_>, b: &Text<'_>) -> Option<Clash> {
+    const MANY: u32 = 4;
+    let links = |text: &Text<'_>| {
+        let count = u32::try_from(text.host.gpus.len()).ok()?;
+        let all: Option<Vec<u32>> = OrderedPair::all(count)
+            .map(|pair| text.host.claims.get(pair)?.nvlink_count.known().copied())
+            .collect();
+        let least = all?.into_iter().min()?;
+        (text.shows == Shows::Matrix && count >= 8 && least >= MANY)
+            .then(|| format!("has NV{least} between all of its {count} GPUs"))
+    };
+    let none = |text: &Text<'_>| {
+        let bare = text.shows == Shows::Bus
+            && text.host.nvswitches.is_empty()
+            && text.host.gpus.len() >= 8
+            && text
+                .host
+                .gpus
+                .iter()
+                .all(|gpu| whole_chain(gpu, text.host).is_some());
+        bare.then(|| "shows no NVSwitch on the bus".to_string())
+    };
+    let about = "NVSwitches";
+    match (links(a).zip(none(b)), none(a).zip(links(b))) {
+        (Some((one, other)), _) | (_, Some((one, other))) => Some((about, one, other)),
+        _ => None,
+    }
 }
 
 fn bridges(a: &Snapshot, b: &Snapshot) -> Option<Clash> {

@@ -25,6 +25,9 @@ const MOST_SENTENCES: usize = 64;
 /// Most ranges of unread lines that are named.
 const MOST_UNREAD: usize = 128;
 
+/// Most tables that are told not to be whole.
+const MOST_INCOMPLETE: usize = 64;
+
 /// What several files give together.
 #[derive(Debug)]
 pub struct Pasted {
@@ -562,6 +565,13 @@ impl File<'_> {
                 };
                 let mut part = Part::new(self.name, &format);
                 part.gave = format!("{} GPUs", snapshot.gpus.len());
+                let place = self.range(lines);
+                let told = &mut self.ticket.incomplete;
+                for note in &snapshot.topology.notes {
+                    if told.len() < MOST_INCOMPLETE {
+                        told.push(format!("{place}: {note}"));
+                    }
+                }
                 let header = lines.first()?;
                 part.cite(
                     if format.contains("p2p") {

@@ -7,7 +7,7 @@ use super::super::{
     xid,
 };
 use crate::model::{
-    case::Rung,
+    case::{Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::GpuIndex,
     snapshot::Gpu,
@@ -86,11 +86,19 @@ fn all_silent(e: &Evidence) -> Option<Finding> {
     Some(finding)
 }
 
+/// Whether the GPU's own kernel found nothing wrong in its memory, or the host's copy of the same says otherwise: then what was
+/// wrong may have come so over the link.
+fn speaks_of_the_link(record: &Record) -> bool {
+    let corruption = record.outcome.corruption();
+    corruption.is_some_and(|c| c.wrong_units == 0 || c.owner_views_agree == Some(false))
+}
+
 fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let mut signals: Vec<(Severity, String)> = Vec::new();
-    let (mut failed_alone, mut with_host) = (false, false);
-    // Its own kernel found its own memory wrong, or the hardware said so itself.
-    let mut certain = false;
+    // Failures by what they say: of the GPU's own memory by its own kernel, of copies with the host, and the rest, of which
+    // the GPU's reports came over the host link, too.
+    let (mut own, mut with_host, mut rest) = (false, false, false);
+    let (mut wrong_attempts, mut counted) = (0, false);
     for record in e
         .of_gpu(index)
         .filter(|r| r.case.rung == Rung::Alone && r.outcome.is_failure())
@@ -98,9 +106,12 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     {
         if involves_host(record) {
             with_host = true;
+        } else if record.case.mechanism == "memory" && !speaks_of_the_link(record) {
+            own = true;
+            wrong_attempts += record.outcome.corruption().map_or(0, |c| c.wrong_attempts);
         } else {
-            failed_alone = true;
-            certain |= record.outcome.corruption().is_some();
+            rest = true;
+            wrong_attempts += record.outcome.corruption().map_or(0, |c| c.wrong_attempts);
         }
         let detail = record
             .outcome
@@ -115,6 +126,8 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
             ),
         ));
     }
+    // Where copies with the host are wrong, what came back over the same link is no word against the GPU.
+    let failed_alone = own || rest && !with_host;
     let silent = silence(e, index, gpu);
     signals.extend(silent.clone().map(|words| (Severity::Critical, words)));
     if let Some(rows) = gpu.remapped_rows.known() {
@@ -145,7 +158,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     if let (Some(before), Some(after)) = (before, after)
         && after > before
     {
-        certain = true;
+        counted = true;
         signals.push((
             Severity::Critical,
             format!("NVML: uncorrected ECC errors rose from {before} to {after} during this run"),
@@ -153,7 +166,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     }
     for (_, code, line) in e.xids().into_iter().filter(|(i, _, _)| *i == index) {
         if let Some(meaning) = xid::meaning(code).filter(|m| m.of_the_gpu) {
-            certain |= xid::is_fatal(code);
+            counted |= xid::is_fatal(code);
             let severity = if xid::is_fatal(code) {
                 Severity::Critical
             } else if code == 63 {
@@ -178,7 +191,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let host_link = with_host
         && silent.is_none()
         && !failed_alone
-        && !certain
+        && !counted
         && gpu.remapped_rows.known().is_none_or(|rows| !rows.failed);
     let own_right = e
         .of_gpu(index)
@@ -202,10 +215,10 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
             "; {pairs} broken pairs that touch it are not blamed on the fabric"
         ));
     }
-    let confidence = if certain {
-        Confidence::Established
-    } else {
-        Confidence::Probable
+    // Its own kernel found its own memory wrong, more than once, or the hardware said so itself.
+    let confidence = match (counted, failed_alone, wrong_attempts) {
+        (true, ..) | (_, true, 2..) => Confidence::Established,
+        _ => Confidence::Probable,
     };
     let mut finding = CAUSE.indicts(severity, confidence, because);
     finding.evidence = signals.into_iter().map(|(_, line)| line).collect();
@@ -230,12 +243,13 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     if host_link {
         finding.title = "host link or host memory suspected".to_string();
         finding.fix = vec![
-            format!("serve nothing on GPU{index} ({own}) until this is settled: no backend avoids the host link; do not replace the GPU first"),
+            format!("serve nothing on GPU{index} ({own}) until this is settled: no backend avoids the host link; do not replace the GPU first, because its link, its slot and host memory fit as well"),
             "another slot or riser with the same card; test host memory (EDAC counters, memtest); check what the IOMMU does ('dmesg | grep -iE \"iommu|AER\"'); then 'peerproof qualify' again".to_string(),
         ];
-        finding.next_test = Some(format!(
-            "peerproof qualify --gpus {own} --mechanism memory,host-write,host-read,pinned-host"
-        ));
+        finding.next_test = Some(
+            "sudo dmesg | grep -iE 'AER|EDAC|Machine check|IOMMU|Xid' (link and memory count their errors there), then the same card in another slot: what moves with it is the card's"
+                .to_string(),
+        );
         return Some(finding);
     }
     finding.next_test = Some(if failed_alone {
@@ -379,6 +393,43 @@ mod tests {
         host.put(Subject::Gpu(GpuIndex(0)), "ipc", Rung::Shared, outcome);
         assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
         assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+    }
+
+    /// Reports of kernels come back over the host link, too: where that flips bits, they say nothing of the GPU.
+    #[test]
+    fn what_came_back_over_a_bad_link_is_no_word_against_the_gpu() {
+        let mut host = Host::root_complex(1);
+        let gpu = Subject::Gpu(GpuIndex(0));
+        host.put(
+            gpu,
+            "reduce-same-gpu",
+            Rung::Alone,
+            wrong(WrongKind::Dropped),
+        );
+        let alone = judged(&host);
+        assert_eq!(alone[0].title, CAUSE.title);
+        host.put(gpu, "host-read", Rung::Alone, wrong(WrongKind::Flipped));
+        let found = judged(&host);
+        assert_eq!(found[0].title, "host link or host memory suspected");
+        assert_eq!(found[0].confidence, Confidence::Probable);
+        assert!(found[0].fix[0].contains("do not replace the GPU first"));
+        let next = found[0].next_test.as_ref().unwrap();
+        assert!(
+            next.contains("EDAC") && next.contains("another slot"),
+            "{next}"
+        );
+        // The kernel's count of its own memory came over the link as well: it is zero, or the host's copy says otherwise.
+        for (units, agree) in [(0, true), (64, false)] {
+            let mut differ = wrong(WrongKind::Mixed);
+            if let Outcome::Corrupt(c) = &mut differ {
+                (c.wrong_units, c.owner_views_agree) = (units, Some(agree));
+            }
+            host.put(gpu, "memory", Rung::Alone, differ);
+            assert_eq!(judged(&host)[0].title, "host link or host memory suspected");
+        }
+        // Where both find the same, it is another matter, whatever the link does.
+        host.put(gpu, "memory", Rung::Alone, wrong(WrongKind::Flipped));
+        assert_eq!(judged(&host)[0].title, CAUSE.title);
     }
 
     #[test]

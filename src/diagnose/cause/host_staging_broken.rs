@@ -3,15 +3,15 @@
 //! bounce is a fault of ordering in the driver, and a finding of its own.
 
 use super::super::{
-    evidence::{ControlArm, Evidence, name_pairs},
+    evidence::{BOUNCE, ControlArm, Evidence, STAGED, name_pairs},
     weigh::{Cause, requalify},
 };
 use crate::model::{
-    case::Rung,
+    case::{Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "host-staging-broken",
@@ -23,23 +23,68 @@ pub(crate) const CAUSE: Cause = Cause {
     }),
 };
 
+/// What is wrong of what goes through the host for a pair, on whatever rung: under load both ways are tried again, and kernels
+/// that exchange through host memory are no copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    /// Our own copies, or several ways at once.
+    Bounce,
+    /// The driver's own copies beside right ones of ours.
+    Driver,
+    /// Kernels that read and write pinned memory, beside right copies.
+    Kernels,
+}
+
+impl Wrong {
+    fn of(record: &Record) -> Wrong {
+        match record.case.mechanism.as_str() {
+            BOUNCE => Wrong::Bounce,
+            kernels if kernels.starts_with("host-") => Wrong::Kernels,
+            // Without peer access a direct copy is the driver's own copy through the host.
+            _ => Wrong::Driver,
+        }
+    }
+}
+
+/// By pair. The driver's copies and our kernels have nothing in common but host memory and the link to it.
+fn wrong_pairs(e: &Evidence) -> BTreeMap<OrderedPair, Wrong> {
+    let mut found: BTreeMap<OrderedPair, Wrong> = BTreeMap::new();
+    for (pair, record) in e.host_failures() {
+        let own = Wrong::of(record);
+        let known = found.entry(pair).or_insert(own);
+        if *known != own {
+            *known = Wrong::Bounce;
+        }
+    }
+    found
+}
+
 fn judge(e: &Evidence) -> Vec<Finding> {
     let condemned = e.condemned_gpus();
-    let with = |arm: ControlArm| -> Vec<OrderedPair> {
+    let sound = || {
         e.pairs()
             .into_iter()
             .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
-            .filter(|p| e.control_arm(*p) == arm)
-            .collect()
+    };
+    let with = |arm: ControlArm| -> Vec<OrderedPair> {
+        sound().filter(|p| e.control_arm(*p) == arm).collect()
+    };
+    let found = wrong_pairs(e);
+    let wrong = |kind: Wrong| -> Vec<OrderedPair> {
+        sound().filter(|p| found.get(p) == Some(&kind)).collect()
     };
     let mut findings = Vec::new();
-    let bounce = with(ControlArm::BounceWrong);
+    let bounce = wrong(Wrong::Bounce);
     if !bounce.is_empty() {
         findings.push(bounce_wrong(e, bounce));
     }
-    let driver = with(ControlArm::DriverStagedWrong);
+    let driver = wrong(Wrong::Driver);
     if !driver.is_empty() {
         findings.push(driver_wrong(e, driver));
+    }
+    let kernels = wrong(Wrong::Kernels);
+    if !kernels.is_empty() {
+        findings.push(kernels_wrong(e, kernels));
     }
     if findings.is_empty() {
         findings.push(if !with(ControlArm::Intact).is_empty() {
@@ -68,16 +113,18 @@ fn judge(e: &Evidence) -> Vec<Finding> {
 
 fn evidence_lines(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
     const SHOWN: usize = 4;
-    pairs
-        .iter()
-        .flat_map(|p| e.of_pair(*p))
-        .filter(|r| r.case.rung == Rung::Staged && r.outcome.is_failure())
+    e.host_failures()
+        .filter(|(pair, _)| pairs.contains(pair))
         .take(SHOWN)
-        .map(|r| {
+        .map(|(_, r)| {
             format!(
-                "{} {}: {}",
+                "{} {}{}: {}",
                 r.case.subject,
                 r.case.mechanism,
+                match r.case.rung {
+                    Rung::Loaded => ", under load",
+                    _ => "",
+                },
                 r.outcome
                     .corruption()
                     .map_or_else(|| r.outcome.word().to_string(), |c| c.detail.clone())
@@ -100,8 +147,15 @@ fn bounce_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
         .filter(|g| pairs.len() > 1 && pairs.iter().all(|p| p.touches(**g)))
         .map(|g| format!("GPU{g}"))
         .collect();
+    let ours = e
+        .host_failures()
+        .any(|(pair, r)| r.case.mechanism == BOUNCE && pairs.first() == Some(&pair));
     let mut because = format!(
-        "our own copies of {} through pinned host memory are wrong: host memory, a PCIe link or riser, or the driver, not the path between the GPUs",
+        "{} of {} through pinned host memory are wrong: host memory, a PCIe link or riser, or the driver, not the path between the GPUs",
+        match ours {
+            true => "our own copies",
+            false => "copies and kernels",
+        },
         name_pairs(&pairs)
     );
     if !common.is_empty() {
@@ -150,16 +204,45 @@ fn driver_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
     finding.fix = vec![
         "another driver branch; until then applications must stage by themselves (llama.cpp: build with GGML_CUDA_NO_PEER_COPY=ON)".to_string(),
     ];
-    finding.next_test = Some(requalify(&pairs, &["staged", "bounce"]));
+    let both = |p: &OrderedPair| {
+        let ran = |id: &str| {
+            e.of_pair(*p)
+                .any(|r| r.case.mechanism == id && r.outcome.ran())
+        };
+        ran(BOUNCE) && ran(STAGED)
+    };
+    // Where both ways were tried, only another driver tells more.
+    finding.next_test = Some(match pairs.iter().all(both) {
+        true => "peerproof qualify (under another driver branch)".to_string(),
+        false => requalify(&pairs, &["staged", "bounce"]),
+    });
+    finding.pairs = pairs;
+    finding
+}
+
+fn kernels_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        Confidence::Probable,
+        format!(
+            "kernels of {} that exchange through pinned host memory are wrong while copies through it are right: how these GPUs' kernels reach host memory (mapping, ordering, caches), not the path between the GPUs",
+            name_pairs(&pairs)
+        ),
+    );
+    finding.evidence = evidence_lines(e, &pairs);
+    finding.fix = vec![
+        "use no all-reduce through pinned host memory on these GPUs; NCCL's copies through shared memory are another way: 'peerproof recommend' says which backends that leaves".to_string(),
+    ];
+    finding.next_test = Some("sudo dmesg | grep -E 'AER|EDAC|Machine check|IOMMU|Xid'".into());
     finding.pairs = pairs;
     finding
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::{Host, pair};
+    use super::super::super::sample::{Host, pair, wrong};
     use super::*;
-    use crate::model::case::{Outcome, Subject, WrongKind};
+    use crate::model::case::{Load, Outcome, Subject, WrongKind};
 
     fn judged(host: &Host) -> Vec<Finding> {
         host.judge(judge)
@@ -194,6 +277,52 @@ mod tests {
         let found = judged(&host);
         assert_eq!(found[0].pairs, [pair(0, 1)]);
         assert!(found[0].because.contains("the driver's own"));
+    }
+
+    #[test]
+    fn kernels_and_copies_through_host_memory_are_told_apart() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        host.set_wrong(pair(0, 1), "host-exchange", WrongKind::Stale);
+        let found = judged(&host);
+        assert!(
+            found[0]
+                .because
+                .contains("while copies through it are right"),
+            "{}",
+            found[0].because
+        );
+        // With the driver's copies wrong beside them it is what both have in common.
+        host.set_wrong(pair(0, 1), "staged", WrongKind::Stale);
+        let found = judged(&host);
+        assert!(
+            found[0]
+                .because
+                .contains("host memory, a PCIe link or riser"),
+            "{}",
+            found[0].because
+        );
+        // Under load alone, too.
+        let mut loaded = Host::root_complex(2);
+        loaded.all_intact();
+        loaded.load(
+            pair(0, 1),
+            "staged",
+            Load::AllPairs,
+            wrong(WrongKind::Zeroed),
+            0.0,
+        );
+        let found = judged(&loaded);
+        assert_eq!(found[0].judgement, Judgement::Indicted);
+        assert!(
+            found[0].evidence[0].starts_with("0->1 staged, under load"),
+            "{:?}",
+            found[0].evidence
+        );
+        assert_eq!(
+            found[0].next_test.as_deref(),
+            Some("peerproof qualify (under another driver branch)")
+        );
     }
 
     #[test]

@@ -142,10 +142,18 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>, cliques: Vec<String>) -> Findi
         );
     }
     finding.evidence.extend(cliques);
+    let tried = |id: &str| {
+        let mut cases = broken.iter().take(1).flat_map(|p| e.of_pair(*p));
+        cases.any(|r| r.case.mechanism == id && r.outcome.ran())
+    };
+    let mechanisms = ["bounce", "staged", "sm-store"];
     finding.next_test = Some(if unread {
         "sudo peerproof qualify".to_string()
+    } else if mechanisms.iter().all(|id| tried(id)) {
+        // All that a guest can try was tried: what is left is seen on the host alone.
+        "on the hypervisor: virsh dumpxml GUEST | grep -i clique (or the QEMU command line); without it, or on the bare host, 'peerproof qualify' again: a fault that is gone there is the hypervisor's".to_string()
     } else {
-        requalify(&broken, &["bounce", "staged", "sm-store"])
+        requalify(&broken, &mechanisms)
     });
     finding.pairs = broken;
     finding

@@ -8,6 +8,7 @@ use super::super::{
 use crate::model::{
     case::Rung,
     finding::{Confidence, Finding, Judgement, Severity},
+    iommu_line::IommuLine,
     pair::{GpuIndex, OrderedPair},
     reading::Reading,
     topology::PathType,
@@ -20,6 +21,9 @@ pub(crate) const CAUSE: Cause = Cause {
     judge,
     wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
 };
+
+/// What shows the type of every domain.
+const DOMAIN_TYPES: &str = "for f in /sys/kernel/iommu_groups/*/type; do echo $f $(cat $f); done";
 
 const FAULT_MARKS: [&str; 3] = ["IO_PAGE_FAULT", "DMAR: [DMA", "NVRM: IOMMU mapping failed"];
 
@@ -41,8 +45,11 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             .filter(|p| e.iommu_translates(*p) == wanted)
             .collect()
     };
-    let (held, clear, unknown) = (side(Some(true)), side(Some(false)), side(None));
+    let (held, clear, mut unknown) = (side(Some(true)), side(Some(false)), side(None));
     let mut findings = Vec::new();
+    if !unknown.is_empty() && e.iommu_line().leans_to_translation() {
+        findings.push(lean(e, std::mem::take(&mut unknown)));
+    }
     if !held.is_empty() {
         findings.push(indict(e, held));
     }
@@ -52,8 +59,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             "the default domain type of these GPUs is not known; an absent kernel parameter says nothing, the default is a build choice",
         );
         finding.evidence = domains(e, &unknown);
-        finding.next_test =
-            Some("for f in /sys/kernel/iommu_groups/*/type; do echo $f $(cat $f); done".into());
+        finding.next_test = Some(DOMAIN_TYPES.to_string());
         finding.pairs = unknown;
         findings.push(finding);
     }
@@ -99,6 +105,60 @@ fn nothing_broken(e: &Evidence) -> Finding {
         finding
     };
     finding.gpus = translating;
+    finding
+}
+
+/// What the command line says of the default domain, and what it leaves to the kernel, in words.
+pub(in crate::diagnose) fn line_words(line: &IommuLine) -> String {
+    let mut text = match (&line.switch, &line.translated) {
+        (Some((false, word)), _) => format!("{word} switches the IOMMU off"),
+        (_, Some((false, word))) => format!("{word} passes addresses through untranslated"),
+        (Some((true, on)), Some((true, word))) => {
+            format!("{on} switches the IOMMU on and {word} lets it translate")
+        }
+        (_, Some((true, word))) => format!(
+            "{word} lets the IOMMU translate wherever one is on: AMD's is by default where the firmware offers it, Intel's needs intel_iommu=on or a kernel built with CONFIG_INTEL_IOMMU_DEFAULT_ON"
+        ),
+        (Some((true, on)), None) => format!(
+            "{on} switches the IOMMU on, and without iommu=pt it translates, unless the kernel was built with CONFIG_IOMMU_DEFAULT_PASSTHROUGH"
+        ),
+        (None, None) => {
+            "whether the IOMMU is on and translates is left to the kernel's build and the firmware"
+                .to_string()
+        }
+    };
+    if let Some((strict, word)) = &line.strict {
+        text.push_str(&format!(
+            "; {word} is about {} invalidation where it translates, not whether it does",
+            if *strict { "strict" } else { "lazy" }
+        ));
+    }
+    for word in &line.ignored {
+        text.push_str(&format!(
+            "; {word} is no setting that the kernel knows and changes nothing"
+        ));
+    }
+    text
+}
+
+/// No domain type was read, and the command line speaks for translation.
+fn lean(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
+    let line = e.iommu_line();
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        Confidence::Possible,
+        format!(
+            "direct copies of {} are wrong on bare metal, and by the kernel command line the IOMMU probably translates: {}",
+            name_pairs(&pairs),
+            line_words(line)
+        ),
+    );
+    finding.evidence = domains(e, &pairs);
+    let words = line.words().join(" ");
+    finding.evidence.push(format!("/proc/cmdline: {words}"));
+    finding.fix = fixes(e);
+    finding.next_test = Some(DOMAIN_TYPES.to_string());
+    finding.pairs = pairs;
     finding
 }
 
@@ -188,6 +248,11 @@ fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
         .flat_map(|p| [p.source, p.destination])
         .collect();
     let mut states: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    let line = e.iommu_line();
+    let by_line = match line.words().is_empty() {
+        true => String::new(),
+        false => format!("; by the command line: {}", line_words(line)),
+    };
     for index in gpus {
         let Some(gpu) = e.snapshot.gpu(index) else {
             continue;
@@ -197,9 +262,9 @@ fn domains(e: &Evidence, pairs: &[OrderedPair]) -> Vec<String> {
                 Reading::Known(kind) => {
                     format!("default domain {kind} (/sys/kernel/iommu_groups/*/type)")
                 }
-                Reading::Absent(why) => format!("domain type not known: {why}"),
+                Reading::Absent(why) => format!("domain type not known: {why}{by_line}"),
             },
-            Reading::Absent(why) => format!("no IOMMU group: {why}"),
+            Reading::Absent(why) => format!("no IOMMU group: {why}{by_line}"),
         };
         states.entry(state).or_default().push(index.0);
     }
@@ -231,8 +296,11 @@ fn fixes(e: &Evidence) -> Vec<String> {
         .known()
         .cloned()
         .unwrap_or_default();
-    let intel = classes.iter().any(|c| c.starts_with("dmar"));
-    let amd = classes.iter().any(|c| c.starts_with("ivhd"));
+    let line = e.iommu_line();
+    let intel_word = |(_, word): &(bool, String)| word.starts_with("intel_iommu");
+    let intel = classes.iter().any(|c| c.starts_with("dmar"))
+        || classes.is_empty() && line.switch.as_ref().is_some_and(intel_word);
+    let amd = classes.iter().any(|c| c.starts_with("ivhd")) || classes.is_empty() && line.amd;
     let pass_through = if intel {
         "intel_iommu=on iommu=pt"
     } else {
@@ -250,8 +318,17 @@ fn fixes(e: &Evidence) -> Vec<String> {
         .cmdline
         .known()
         .is_some_and(|l| l.split_whitespace().any(|w| w == "iommu=pt"));
+    let translating = line
+        .translated
+        .as_ref()
+        .filter(|(translates, _)| *translates);
     if already {
         fixes.push("iommu=pt is on the command line and the domain translates all the same: of iommu=pt, iommu=nopt and iommu.passthrough= the last word wins; remove the others".to_string());
+    } else if let Some((_, word)) = translating {
+        fixes.push(format!(
+            "in place of {word}, {}",
+            kernel_parameter(pass_through)
+        ));
     } else {
         fixes.push(kernel_parameter(pass_through));
     }
@@ -264,9 +341,12 @@ fn fixes(e: &Evidence) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::{Host, pair};
+    use super::super::super::{
+        sample::{Host, pair, wrong},
+        weigh::findings,
+    };
     use super::*;
-    use crate::model::case::WrongKind;
+    use crate::model::case::{Load, PeerAccess, WrongKind};
 
     fn judged(host: &Host) -> Vec<Finding> {
         host.judge(judge)
@@ -325,6 +405,92 @@ mod tests {
         host.direct_wrong(WrongKind::Zeroed, |_| true);
         host.snapshot.host.iommu_classes = Reading::default();
         assert_eq!(judged(&host)[0].judgement, Judgement::CannotTell);
+    }
+
+    /// Nobody read a domain type: what the command line decides is a reading, and what it leaves open is at most possible.
+    #[test]
+    fn the_command_line_stands_in_for_domain_types_that_were_not_read() {
+        let with = |line: &str| {
+            let mut host = Host::root_complex(2);
+            host.direct_wrong(WrongKind::Zeroed, |_| true);
+            host.snapshot.host.iommu_classes = Reading::default();
+            host.snapshot.host.cmdline = Reading::Known(format!("quiet {line}"));
+            judged(&host).remove(0)
+        };
+        for (line, judgement, confidence) in [
+            ("", Judgement::CannotTell, Confidence::Possible),
+            (
+                "iommu.strict=1",
+                Judgement::CannotTell,
+                Confidence::Possible,
+            ),
+            ("intel_iommu=on", Judgement::Indicted, Confidence::Possible),
+            ("iommu=nopt", Judgement::Indicted, Confidence::Possible),
+            (
+                "amd_iommu=on iommu.passthrough=0",
+                Judgement::Indicted,
+                Confidence::Possible,
+            ),
+            (
+                "intel_iommu=on iommu=nopt",
+                Judgement::Indicted,
+                Confidence::Established,
+            ),
+            (
+                "intel_iommu=on iommu=pt",
+                Judgement::Cleared,
+                Confidence::Possible,
+            ),
+            ("amd_iommu=off", Judgement::Cleared, Confidence::Possible),
+        ] {
+            let found = with(line);
+            assert_eq!(
+                (found.judgement, found.confidence),
+                (judgement, confidence),
+                "{line}: {found:?}"
+            );
+        }
+        let found = with("iommu=nopt");
+        assert!(
+            found.fix[0].starts_with("in place of iommu=nopt, add 'iommu=pt'"),
+            "{:?}",
+            found.fix
+        );
+        assert!(
+            found.because.contains("Intel's needs intel_iommu=on"),
+            "{}",
+            found.because
+        );
+    }
+
+    /// Under load the driver's copies through the host stand on rung 7, and are no peer traffic there either.
+    #[test]
+    fn wrong_copies_through_the_host_under_load_accuse_no_path() {
+        let mut host = Host::root_complex(2);
+        host.refused();
+        host.iommu_all("DMA-FQ");
+        host.set_wrong(pair(0, 1), "staged", WrongKind::Zeroed);
+        host.load(
+            pair(0, 1),
+            "staged",
+            Load::AllPairs,
+            wrong(WrongKind::Zeroed),
+            0.0,
+        );
+        host.records.last_mut().unwrap().peer_access = PeerAccess::Off;
+        assert!(
+            judged(&host)
+                .iter()
+                .all(|f| f.judgement != Judgement::Indicted)
+        );
+        assert!(host.judge(|e| e.peer_failures()).is_empty());
+        let all = host.judge(findings);
+        let held: Vec<&str> = all
+            .iter()
+            .filter(|f| f.judgement == Judgement::Indicted && f.severity == Severity::Critical)
+            .map(|f| f.cause.as_str())
+            .collect();
+        assert_eq!(held, ["host-staging-broken"]);
     }
 
     #[test]

@@ -99,8 +99,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             let mut finding = CAUSE.says(
                 Judgement::CannotTell,
                 format!(
-                    "{} are wrong over NVLink, and no link is down and no counter rose as far as could be read",
-                    name_pairs(&broken)
+                    "direct transfers over NVLink of {} {}, and no link is down and no counter rose as far as could be read",
+                    name_pairs(&broken),
+                    fate(e, &broken)
                 ),
             );
             finding.next_test = Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e".into());
@@ -121,8 +122,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         (
             Severity::Critical,
             format!(
-                "and direct transfers of {} are wrong or never end",
-                name_pairs(&pairs)
+                "and direct transfers of {} {}",
+                name_pairs(&pairs),
+                fate(e, &pairs)
             ),
         )
     };
@@ -151,6 +153,23 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     finding.gpus = gpus;
     finding.pairs = pairs;
     vec![finding]
+}
+
+/// What became of the direct transfers of these pairs, in words: a hang is not wrong data.
+fn fate(e: &Evidence, pairs: &[OrderedPair]) -> &'static str {
+    let mut failed = pairs.iter().flat_map(|p| e.peer_cases(*p));
+    let (mut wrong, mut ended) = (false, false);
+    for record in failed.by_ref().filter(|r| r.outcome.is_failure()) {
+        match record.outcome.corruption() {
+            Some(_) => wrong = true,
+            None => ended = true,
+        }
+    }
+    match (wrong, ended) {
+        (true, true) => "are wrong, or hang or fail",
+        (false, true) => "hang or fail",
+        _ => "are wrong",
+    }
 }
 
 /// What to do with a link that delivers wrong bytes, whatever makes it do so.

@@ -174,11 +174,14 @@ fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
     // Not even its best sample comes near: a median that a busy host pulled down is no finding.
     (rate.median < SHARE * like && rate.best < like).then(|| {
         format!(
-            "{} {}: {:.2} GB/s, median of {} other pairs of path {} {:.2} GB/s ({} bytes, alone)",
+            "{} {}: this pair {:.2} GB/s; median of {} of path {}: {:.2} GB/s ({} bytes, each pair timed alone)",
             rate.pair,
             rate.mechanism,
             rate.median,
-            others.len(),
+            match others.len() {
+                1 => "the 1 other pair".to_string(),
+                n => format!("the {n} other pairs"),
+            },
             own.0,
             like,
             rate.bytes
@@ -204,7 +207,7 @@ fn beside_staged(rate: &Rate, like: &Like) -> Option<String> {
     let staged = like.get(&(STAGED, rate.bytes))?.staged.get(&rate.pair)?;
     (rate.best < staged.median).then(|| {
         format!(
-            "{} {}: {:.2} GB/s, staged through the host {:.2} GB/s ({} bytes, alone)",
+            "{} {}: this pair directly {:.2} GB/s, through the host (staged) {:.2} GB/s ({} bytes, both timed alone)",
             rate.pair, rate.mechanism, rate.median, staged.median, rate.bytes
         )
     })

@@ -3,7 +3,7 @@
 //! nothing behind it: the reason for it is at most probable, and the other reasons are told with what tells them apart.
 
 use super::{claims, main_remark, suppose_all};
-use crate::diagnose::xid;
+use crate::diagnose::{cause::line_words, xid};
 use crate::model::{
     finding::{Confidence, WARNING},
     pair::OrderedPair,
@@ -105,7 +105,90 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         out.push(transport);
     }
     out.extend(patched_driver(snapshot));
+    out.extend(switched(snapshot));
+    out.extend(iommu_by_line(snapshot));
     out
+}
+
+/// What the kernel command line says of the IOMMU, where no text shows a GPU whose path it would be judged for.
+pub(super) fn iommu_by_line(snapshot: &Snapshot) -> Option<Conclusion> {
+    if !snapshot.gpus.is_empty() {
+        return None;
+    }
+    let evidence = suppose_all(snapshot, &[]);
+    let line = evidence.iommu_line();
+    let words = line.words().join(" ");
+    if words.is_empty() {
+        return None;
+    }
+    let (title, confidence) = match line.translates(evidence.has_iommu()) {
+        Some(true) => ("the IOMMU translates", None),
+        Some(false) => ("the IOMMU does not translate", None),
+        None if line.leans_to_translation() => {
+            ("the IOMMU probably translates", Some(Confidence::Probable))
+        }
+        None => ("whether the IOMMU translates is not set", None),
+    };
+    let matters = line.translates(true) != Some(false);
+    Some(Conclusion {
+        title: format!("{title}, by the kernel command line: {words}"),
+        because: format!(
+            "{}{}",
+            line_words(line),
+            match matters {
+                true => ". On bare metal a translating IOMMU is the first suspect where copies between GPUs over PCIe are wrong; by itself it is no fault",
+                false => ". It is no suspect, then, where copies between GPUs are wrong",
+            }
+        ),
+        evidence: vec![format!("/proc/cmdline: {words}")],
+        fix: match matters {
+            true => vec!["only where copies are wrong: iommu=pt (Intel: intel_iommu=on iommu=pt) in place of these words, then 'peerproof qualify'".to_string()],
+            false => Vec::new(),
+        },
+        cause: None,
+        confidence,
+    })
+}
+
+/// NVSwitches on the bus of a host whose NVLinks no text shows: what lspci says of such a board is not what its GPUs talk over.
+fn switched(snapshot: &Snapshot) -> Option<Conclusion> {
+    let evidence = suppose_all(snapshot, &[]);
+    let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
+    let switches = &snapshot.nvswitches;
+    if switches.is_empty() || OrderedPair::all(count).any(|p| evidence.has_nvlink(p)) {
+        return None;
+    }
+    let told = snapshot
+        .claims
+        .iter()
+        .any(|(_, claims)| claims.common_ancestor.known().is_some());
+    let (title, because, fix) = match told {
+        false => (
+            format!(
+                "{} NVSwitches: an SXM baseboard, whose GPUs talk over NVLink",
+                switches.len()
+            ),
+            "direct copies between these GPUs do not cross the PCIe ports, ACS and the IOMMU that lspci shows, as long as the fabric is up; whether it is, these texts do not say",
+            "nvidia-smi topo -m (NV18 and the like between all GPUs) and nvidia-smi -q (Fabric: State Completed, Status Success)",
+        ),
+        true => (
+            format!(
+                "{} NVSwitches, and no NVLink between the GPUs",
+                switches.len()
+            ),
+            "the driver shows PCIe paths where an SXM baseboard has NVLink: the fabric is not up (nvidia-fabricmanager), or the table is of another host",
+            "systemctl status nvidia-fabricmanager; nvidia-smi -q (Fabric: State Completed, Status Success)",
+        ),
+    };
+    let shown: Vec<String> = switches.iter().take(8).map(ToString::to_string).collect();
+    Some(Conclusion {
+        title,
+        because: because.to_string(),
+        evidence: vec![format!("NVSwitches on the bus: {}", shown.join(", "))],
+        fix: vec![fix.to_string()],
+        cause: None,
+        confidence: told.then_some(Confidence::Probable),
+    })
 }
 
 /// Why a line may be there, and what to do.

@@ -4,11 +4,11 @@ use super::*;
 use crate::diagnose::sample::{Host, pair, refusal, wrong};
 use crate::diagnose::{consumers, coverage, findings};
 use crate::model::{
-    case::{Load, Missing, WrongKind},
+    case::{Load, Missing, Subject, WrongKind},
     pair::GpuIndex,
     pci::PcieLink,
     reading::Reading,
-    report::Plant,
+    report::{Inconclusive, Plant},
 };
 
 fn sound_checker() -> Selftest {
@@ -364,11 +364,143 @@ fn the_next_command_tests_the_pair_and_mechanism_of_the_headline() {
         "{}",
         verdict.cause
     );
+    // All that a guest can try is in the report already: the step that splits is on the other side.
     assert!(
-        verdict.next.ends_with("sm-store,ce-push"),
+        verdict.next.starts_with("on the hypervisor: "),
         "{}",
         verdict.next
     );
+    host.records.retain(|r| r.case.mechanism != "sm-store");
+    let next = judged(&host, &sound_checker()).next;
+    assert!(next.ends_with("sm-store,ce-push"), "{next}");
+}
+
+fn judged_after(host: &Host, arguments: &str, left_out: &[&str]) -> Verdict {
+    let arguments: Vec<String> = arguments.split_whitespace().map(str::to_string).collect();
+    let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+    let evidence =
+        crate::diagnose::Evidence::new(&host.snapshot, &host.records, &host.observations)
+            .with_ladder(&host.ladder)
+            .made_by(&arguments);
+    let covered = coverage(&evidence, &left_out);
+    let held = findings(&evidence);
+    let users = consumers(&evidence, &host.group());
+    verdict(&evidence, &covered, Some(&sound_checker()), &held, &users)
+}
+
+#[test]
+fn the_run_that_was_just_made_is_never_advised() {
+    // Nothing fits, so the pair is tried by itself; where that was done, for longer.
+    let mut host = Host::nvswitch(2);
+    host.direct_wrong(WrongKind::Flipped, |p| p == pair(0, 1));
+    let next = judged_after(&host, "qualify --no-file", &[]).next;
+    assert_eq!(
+        next,
+        "peerproof qualify --pairs '0->1' --mechanism memory,bounce,staged,ce-push"
+    );
+    for made in [
+        "--root /x qualify --pairs 0->1 --mechanism bounce,staged,ce-push --out a.json",
+        "qualify --mechanism=ce-push,staged,bounce,memory --pairs=0->1",
+    ] {
+        let next = judged_after(&host, made, &[]).next;
+        assert!(next.ends_with("ce-push --deep=10m"), "{made}: {next}");
+    }
+    // A finding that asks for the whole run, after the whole run.
+    let mut gaps = Host::root_complex(2);
+    gaps.all_intact();
+    let reason = "no worker could start: 999".to_string();
+    gaps.set(pair(0, 1), "sm-load", Outcome::NotRun { reason });
+    assert_eq!(
+        judged_after(&gaps, "qualify --quick", &[]).next,
+        "peerproof qualify"
+    );
+    let next = judged_after(&gaps, "qualify --out x.json", &[]).next;
+    assert!(next.starts_with("nvidia-smi; sudo dmesg"), "{next}");
+    let reason = "the time limit of the default budget, 280 s, was reached".to_string();
+    gaps.set(pair(0, 1), "sm-load", Outcome::NotRun { reason });
+    assert_eq!(
+        judged_after(&gaps, "qualify", &[]).next,
+        "peerproof qualify --deep"
+    );
+}
+
+#[test]
+fn settings_follow_a_whole_run_and_name_its_report() {
+    let mut host = Host::root_complex(2);
+    host.all_intact();
+    let whole = judged_after(&host, "qualify", &[]);
+    assert_eq!(
+        whole.next,
+        "peerproof recommend --from REPORT --engine vllm --model MODEL --tp 2 --batch 32"
+    );
+    for choice in [
+        "mechanisms other than ce-push",
+        "1 of 2 ordered pairs by --pairs",
+    ] {
+        let part = judged_after(&host, "qualify --pairs 0->1", &[choice]);
+        assert_eq!(part.grading, Grading::Pass);
+        assert_eq!(part.next, "peerproof qualify", "{choice}");
+    }
+    // Some GPUs of a host are a group of their own.
+    let some = judged_after(&host, "qualify --gpus 0,1", &["GPU2: not chosen by --gpus"]);
+    assert!(
+        some.next.starts_with("peerproof recommend --from"),
+        "{}",
+        some.next
+    );
+}
+
+#[test]
+fn a_choice_of_what_needs_peers_says_that_there_are_none() {
+    let mut host = Host::root_complex(2);
+    host.name_all("NVIDIA GeForce RTX 5090");
+    host.claim_all("GNS");
+    for gpu in [0, 1] {
+        host.put(
+            Subject::Gpu(GpuIndex(gpu)),
+            "memory",
+            Rung::Alone,
+            Outcome::Intact,
+        );
+    }
+    let verdict = judged_after(
+        &host,
+        "qualify --mechanism ce-push",
+        &["mechanisms other than ce-push"],
+    );
+    assert_eq!(verdict.reason, Some(Inconclusive::NoPairTried));
+    assert_eq!(
+        verdict.headline,
+        "2 GPUs right by themselves; no pair was tried; peer access does not exist here (the driver says GNS)"
+    );
+    assert!(
+        verdict.cause.contains("product policy"),
+        "{}",
+        verdict.cause
+    );
+}
+
+#[test]
+fn a_run_that_did_not_end_is_told_by_its_reason_and_not_by_words() {
+    let with = |grading, reason| {
+        unfinished(Verdict {
+            grading,
+            headline: "3 cases did not run".to_string(),
+            cause: String::new(),
+            next: String::new(),
+            worst_pair: None,
+            reason,
+        })
+    };
+    let missing = with(Grading::Inconclusive, Some(Inconclusive::CasesMissing));
+    assert_eq!(missing.headline, "3 cases did not run");
+    let other = with(Grading::Inconclusive, Some(Inconclusive::NothingTested));
+    assert!(other.headline.starts_with("the run did not end"));
+    assert_eq!(other.reason, Some(Inconclusive::NothingTested));
+    let passed = with(Grading::Pass, None);
+    assert_eq!(passed.grading, Grading::Inconclusive);
+    assert_eq!(passed.reason, Some(Inconclusive::Unfinished));
+    assert_eq!(with(Grading::Fail, None).headline, "3 cases did not run");
 }
 
 #[test]
