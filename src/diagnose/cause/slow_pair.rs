@@ -271,7 +271,7 @@ mod tests {
         let all = [(pair(0, 1), "ce-push", 15.0), (pair(1, 0), "ce-push", 15.0)];
         let found = timed(2, &all).judge(judge);
         assert_eq!(found[0].pairs, [pair(0, 1), pair(1, 0)]);
-        assert!(found[0].evidence[0].contains("staged through the host 20.00 GB/s"));
+        assert!(found[0].evidence[0].contains("through the host (staged) 20.00 GB/s"));
     }
 
     #[test]
