@@ -244,10 +244,10 @@ impl Group {
     }
 }
 
-/// "record 19: 0->1 staged was zeroed".
+/// "record 19: 0->1 staged: zeroed".
 fn told(record: &Record) -> String {
     format!(
-        "record {}: {} {} was {}",
+        "record {}: {} {}: {}",
         record.case.id,
         record.case.subject,
         record.case.mechanism,

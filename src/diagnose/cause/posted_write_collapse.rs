@@ -48,7 +48,7 @@ fn is_read(record: &Record) -> Option<bool> {
     }
 }
 
-/// Rates of one pair, in GB/s, and the root port at its far end.
+/// Rates of one pair, in GB/s, and the root port below its destination.
 struct Flow {
     pair: OrderedPair,
     root: PciAddress,
@@ -56,12 +56,21 @@ struct Flow {
     loaded: f64,
 }
 
-/// What moved at the same time: GPUs below one switch port, by one mechanism, in one shape.
+/// What moved at the same time: data out of one switch, by one mechanism, in one shape.
 type Together<'a> = (PciAddress, &'a str, Option<Load>);
 
-/// The flows of one direction that moved at once to or from several root ports. NVLinks are another way.
+/// Flows out of one switch that moved at once to several root ports, pulled by their destinations (`read`) or pushed by
+/// their sources. Both cross the same ports in the same direction. NVLinks are another way.
 fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow>> {
-    let mut alone: BTreeMap<OrderedPair, Option<f64>> = BTreeMap::new();
+    // A pair is loaded in many shapes and was alone once: the fastest of it.
+    let mut alone: BTreeMap<OrderedPair, f64> = BTreeMap::new();
+    for r in e.timed().filter(|r| is_read(r) == Some(read)) {
+        let quiet = matches!(r.case.rung, Rung::Copied | Rung::Touched);
+        if let (true, Some(pair), Some(rate)) = (quiet, r.case.subject.pair(), rate(r)) {
+            let fastest = alone.entry(pair).or_insert(rate);
+            *fastest = fastest.max(rate);
+        }
+    }
     let mut groups: BTreeMap<Together, Vec<Flow>> = BTreeMap::new();
     for r in e.timed().filter(|r| r.case.rung == Rung::Loaded) {
         let Some(pair) = r.case.subject.pair().filter(|p| !e.has_nvlink(*p)) else {
@@ -70,16 +79,8 @@ fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow
         let Some(loaded) = rate(r).filter(|_| is_read(r) == Some(read)) else {
             continue;
         };
-        // A pair is loaded in many shapes and was alone once.
-        let alone = *alone.entry(pair).or_insert_with(|| {
-            e.timed()
-                .filter(|o| o.case.subject == r.case.subject)
-                .filter(|o| matches!(o.case.rung, Rung::Copied | Rung::Touched))
-                .filter(|o| is_read(o) == Some(read))
-                .filter_map(rate)
-                .max_by(f64::total_cmp)
-        });
-        if let (Some(alone), Some((switch, root))) = (alone, above(e, pair, read)) {
+        let alone = alone.get(&pair).copied();
+        if let (Some(alone), Some((switch, root))) = (alone, above(e, pair)) {
             let key = (switch, r.case.mechanism.as_str(), r.case.load);
             let flow = Flow {
                 pair,
@@ -100,19 +101,15 @@ fn collapsed(flows: &[Flow]) -> bool {
     median(&loaded).is_some_and(|middle| middle * (flows.len() as f64) < SHARE * alone)
 }
 
-/// The port towards the root of the switch above the GPU that moves the data, and the root port above the other.
-fn above(e: &Evidence, pair: OrderedPair, read: bool) -> Option<(PciAddress, PciAddress)> {
-    let (mover, other) = match read {
-        true => (pair.destination, pair.source),
-        false => (pair.source, pair.destination),
-    };
+/// The port towards the root of the switch that a pair's data leaves, and the root port below which it ends.
+fn above(e: &Evidence, pair: OrderedPair) -> Option<(PciAddress, PciAddress)> {
     let chain = |gpu| e.snapshot.gpu(gpu)?.bridge_chain.known();
-    let up = chain(mover)?.iter().find(|b| {
+    let up = chain(pair.source)?.iter().find(|b| {
         e.snapshot
             .bridge(**b)
             .is_some_and(|b| b.port == BridgePort::SwitchUpstream)
     })?;
-    Some((*up, *chain(other)?.last()?))
+    Some((*up, *chain(pair.destination)?.last()?))
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
@@ -211,7 +208,7 @@ mod tests {
             host.load(pair, "ce-push", Load::AllPairs, Outcome::Intact, rate);
         }
         for ((own, other), rate) in far.into_iter().zip(pulls) {
-            let pair = pair(other, own);
+            let pair = pair(own, other);
             host.load(pair, "ce-pull", Load::AllPairs, Outcome::Intact, rate);
         }
         host
