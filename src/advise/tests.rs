@@ -52,7 +52,7 @@ fn a_failed_pair_switches_every_peer_path_off_together() {
         let p2p = find(&answer.environment, "NCCL_P2P_DISABLE").unwrap();
         assert_eq!(p2p.value.as_deref(), Some("1"));
         assert!(
-            p2p.basis.contains("2->5 sm-store was dropped"),
+            p2p.basis.contains("2->5 sm-store: dropped"),
             "{}",
             p2p.basis
         );

@@ -3,7 +3,7 @@
 
 use super::xid;
 use crate::model::{
-    case::{Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    case::{NO_ANSWER, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
     group::Group,
     iommu_line::IommuLine,
     ladder::{self, Step},
@@ -274,6 +274,14 @@ impl<'a> Evidence<'a> {
             Outcome::NotRun { reason } | Outcome::NotApplicable { reason } => Some(reason.as_str()),
             _ => None,
         })
+    }
+
+    /// Cases that were under way when the run ended early, in order: one of them may be what hung.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        let all = self.not_intact.iter().copied();
+        all.filter(
+            |r| matches!(&r.outcome, Outcome::NotRun { reason } if reason.contains(NO_ANSWER)),
+        )
     }
 
     /// Records with a rate, in order.

@@ -78,21 +78,9 @@ pub fn interrupt() {
     INTERRUPTS.fetch_max(1, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Why what was not begun any more was not, once [`interrupted`].
-pub fn why_interrupted() -> &'static str {
-    match TIME_IS_UP.load(std::sync::atomic::Ordering::SeqCst) {
-        true => "the time given was up",
-        false => "interrupted",
-    }
-}
-
-/// The same of what was under way for `time`: it may be what hangs.
-pub fn why_unanswered(time: std::time::Duration) -> String {
-    let seconds = time.as_secs_f64();
-    format!(
-        "{}, and no answer had come in {seconds:.1} s",
-        why_interrupted()
-    )
+/// Whether [`interrupt`] was what ended the run, and no signal before it.
+pub fn time_is_up() -> bool {
+    TIME_IS_UP.load(std::sync::atomic::Ordering::SeqCst)
 }
 
 /// Ends the program at once, without waiting for anything; workers die with it.

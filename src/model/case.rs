@@ -208,6 +208,11 @@ pub enum PeerAccess {
     Granted,
 }
 
+/// In the reason of a case that was under way when its run ended early.
+pub const NO_ANSWER: &str = "no answer had come";
+/// In the reasons of a run whose time was limited by its caller, and up.
+pub const TIME_IS_UP: &str = "the time given was up";
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]

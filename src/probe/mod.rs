@@ -5,6 +5,7 @@
 pub mod alone;
 pub mod bench;
 mod claims;
+mod cut_short;
 pub mod examine;
 mod folder;
 pub mod integrity;

@@ -4,6 +4,7 @@
 use super::{
     alone,
     claims::Claims,
+    cut_short,
     mechanism::{self, Place, Side},
     plan::{Phase, Plan, Round},
     pool::{Look, Pool, Staff, environment_words},
@@ -397,7 +398,7 @@ impl Supervisor<'_, '_> {
     pub(super) fn settled(&self, case: &Case, place: Place) -> Option<Outcome> {
         let not_run = |reason: String| Some(Outcome::NotRun { reason });
         if process::interrupted() {
-            return not_run(process::why_interrupted().to_string());
+            return not_run(cut_short::why().to_string());
         }
         if let Some(why) = self.shut.get(&place) {
             return not_run(format!("no worker could start: {why}"));
@@ -541,7 +542,7 @@ impl Supervisor<'_, '_> {
             .partition(|case| answers.contains_key(&case.id) || !process::interrupted());
         // There is no second look any more; in a soak the passes before count.
         for case in open.into_iter().filter(|_| pass < 2) {
-            self.not_run(case, &process::why_unanswered(began.elapsed()));
+            self.not_run(case, &cut_short::why_unanswered(began.elapsed()));
         }
         let answered = answered.into_iter();
         answered

@@ -2,6 +2,7 @@
 //! blamed. Knows suspects and culprits; never which cases come next.
 
 use super::{
+    cut_short,
     mechanism::{self, Place},
     pool::{Look, Staff},
     supervisor::Supervisor,
@@ -190,7 +191,7 @@ impl Supervisor<'_, '_> {
                 let how = gone.clone().unwrap_or_default();
                 let outcome = if process::interrupted() {
                     Outcome::NotRun {
-                        reason: process::why_unanswered(took),
+                        reason: cut_short::why_unanswered(took),
                     }
                 } else if how == ReceiveError::TimedOut.to_string() {
                     Outcome::TimedOut {

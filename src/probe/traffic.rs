@@ -9,7 +9,7 @@ pub mod stand;
 
 use self::plan::{Part, Wish};
 use super::{
-    plan as cases,
+    cut_short, plan as cases,
     pool::{Pool, Ready, environment_words},
     transfer,
     wire::{Layout, Reply, Request},
@@ -131,7 +131,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, hooks: Hooks) -> Result<Results, St
         stopped |= process::interrupted();
         (run.hooks.progress)(at + 1, total, &case);
         traffic.push(match stopped {
-            true => not_run(case, process::why_interrupted()),
+            true => not_run(case, cut_short::why()),
             false => run.case(case),
         });
         timings.lap(part_of(&traffic));

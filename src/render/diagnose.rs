@@ -134,7 +134,7 @@ fn head(
     if diagnosis.measured {
         page.labelled(
             Tone::Plain,
-            &pad("cause", width),
+            &pad(super::terminal::second_line(verdict.grading), width),
             Tone::Plain,
             &verdict.cause,
         )?;

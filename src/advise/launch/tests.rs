@@ -550,7 +550,7 @@ fn failed_peers_must_be_off_in_every_consumer() {
         .unwrap();
     assert_eq!(found.severity, Severity::Critical);
     assert!(
-        found.wrong.contains("2->5 sm-store was dropped"),
+        found.wrong.contains("2->5 sm-store: dropped"),
         "{}",
         found.wrong
     );

@@ -31,6 +31,22 @@ fn ways_beside_all_reduces_are_judged() {
     let sglang = |rest: &str| {
         format!("NCCL_P2P_DISABLE=1 sglang serve x --tp 2 --disable-custom-all-reduce {rest}")
     };
+    // A name that nobody read, or a value that is none, is no clear launch.
+    for text in [
+        vllm("-ep --all2all-backend deepep-low-latency"),
+        format!("VLLM_ALL2ALL_BACKEND=bogus {}", vllm("-ep")),
+        sglang("--moe-a2a-backend bogus"),
+        vllm("--kv-transfer-config '{\"kv_connector\":\"FooConnector\"}'"),
+        vllm("--kv-transfer-config '{\"kv_connector\":\"NixlConnector\"'"),
+        vllm("--kv-transfer-config '{}'"),
+        vllm("--kv-transfer-config"),
+    ] {
+        for host in [&bad, &good] {
+            let answer = on(host, &text);
+            let told = |line: &String| line.contains("not known here");
+            assert!(answer.not_judged.iter().any(told), "{text}: {answer:#?}");
+        }
+    }
     for (text, name) in [
         (
             vllm("-ep --all2all-backend deepep_low_latency"),

@@ -3,7 +3,7 @@
 use super::{cause_line, next};
 use crate::diagnose::{
     evidence::{ControlArm, Evidence, PeerClaim, name_pairs},
-    weigh::{requalify, requalify_group},
+    weigh::{PEERS_OFF, requalify, requalify_group},
 };
 use crate::model::{
     case::{Outcome, Record, Rung, Subject, WrongKind},
@@ -151,7 +151,7 @@ pub(super) fn failed(
     }
     if let Some(pair) = pair.filter(|p| e.has_nvlink(*p) && worst.case.rung >= Rung::Copied) {
         cause.push_str(&format!(
-            ". Keep traffic off this pair until it passes: leave GPU{} or GPU{} out (CUDA_VISIBLE_DEVICES), or NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce",
+            ". Keep traffic off this pair until it passes: leave GPU{} or GPU{} out (CUDA_VISIBLE_DEVICES), or {PEERS_OFF}",
             pair.source, pair.destination
         ));
     }

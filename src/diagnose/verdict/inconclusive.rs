@@ -5,9 +5,9 @@ use super::{
     next,
     passed::{absent_peers, is_choice, passed, tried_gpus},
 };
-use crate::diagnose::evidence::Evidence;
+use crate::diagnose::{evidence::Evidence, weigh::requalify};
 use crate::model::{
-    case::{Rung, Subject, WrongKind},
+    case::{Outcome, Record, Rung, Subject, TIME_IS_UP, WrongKind},
     finding::{Finding, Judgement},
     report::{Coverage, Grading, Inconclusive, Selftest, Verdict},
     snapshot::Origin,
@@ -80,7 +80,7 @@ pub(super) fn inconclusive(
             if recorded {
                 "this host comes from a file; claims are no proof".to_string()
             } else {
-                gap_words(coverage)
+                gap_words(e, coverage)
                     .or_else(|| {
                         (!coverage.left_out.is_empty()).then(|| coverage.left_out.join("; "))
                     })
@@ -124,7 +124,7 @@ pub(super) fn inconclusive(
             &after_gaps(e, coverage),
         );
     }
-    if let Some(gaps) = gap_words(coverage) {
+    if let Some(gaps) = gap_words(e, coverage) {
         let missing: u32 = coverage.not_run.iter().map(|g| g.cases).sum();
         return say(
             Inconclusive::CasesMissing,
@@ -166,10 +166,20 @@ pub fn unfinished(verdict: Verdict) -> Verdict {
 
 /// What follows a run of which planned cases are missing: the whole run, and where that was it, what tells why they are.
 fn after_gaps(e: &Evidence, coverage: &Coverage) -> String {
+    let because = |mark: &str| coverage.not_run.iter().any(|gap| gap.reason.contains(mark));
+    if let Some(open) = e.unanswered().next() {
+        let again = match open.case.subject.pair() {
+            Some(pair) => requalify(&[pair], &[open.case.mechanism.as_str()]),
+            None => next::WHOLE.to_string(),
+        };
+        return format!("sudo dmesg | grep -E 'NVRM|Xid|AER'; {again}");
+    }
+    if because(TIME_IS_UP) {
+        return format!("{} (without a limit, or with a longer one)", next::WHOLE);
+    }
     if next::is_new(e, next::WHOLE) {
         return next::WHOLE.to_string();
     }
-    let because = |mark: &str| coverage.not_run.iter().any(|gap| gap.reason.contains(mark));
     if because("interrupted") {
         return next::WHOLE.to_string();
     }
@@ -180,11 +190,23 @@ fn after_gaps(e: &Evidence, coverage: &Coverage) -> String {
         .to_string()
 }
 
-fn gap_words(coverage: &Coverage) -> Option<String> {
+fn gap_words(e: &Evidence, coverage: &Coverage) -> Option<String> {
+    let under_way = |reason: &str| {
+        let same =
+            |r: &&Record| matches!(&r.outcome, Outcome::NotRun { reason: own } if own == reason);
+        let open = e.unanswered().find(same)?;
+        Some(format!(
+            ", {} {} first",
+            open.case.subject, open.case.mechanism
+        ))
+    };
     let words: Vec<String> = coverage
         .not_run
         .iter()
-        .map(|g| format!("not run ({} cases): {}", g.cases, g.reason))
+        .map(|gap| {
+            let who = under_way(&gap.reason).unwrap_or_default();
+            format!("not run ({} cases{who}): {}", gap.cases, gap.reason)
+        })
         .collect();
     (!words.is_empty()).then(|| words.join("; "))
 }

@@ -6,9 +6,9 @@ use super::{
     wire::{Ask, Measure, Measured, Opened, Reply},
     worker::{NO_LIBRARY, SAMPLE_LIMIT},
 };
+use crate::probe::cut_short;
 use crate::{
     child::{Child, ReceiveError},
-    ffi::process,
     model::{case::Outcome, pci::PciAddress},
     probe::pool::{END_GRACE, OPEN_LIMIT},
 };
@@ -60,7 +60,7 @@ impl Trouble {
             Trouble::Died(how) => (Outcome::Died { how }, Vec::new()),
             Trouble::Interrupted => (
                 Outcome::NotRun {
-                    reason: process::why_interrupted().to_string(),
+                    reason: cut_short::why().to_string(),
                 },
                 Vec::new(),
             ),

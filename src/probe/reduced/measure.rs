@@ -13,6 +13,7 @@ use crate::{
         snapshot::{Authenticity, Snapshot},
     },
     probe::{
+        cut_short,
         mechanism::Place,
         plan::Plan,
         pool::{Look, Pool, Ready, Staff},
@@ -103,7 +104,7 @@ impl Errand<'_, '_> {
                 continue;
             }
             if process::interrupted() {
-                let reason = process::why_interrupted().to_string();
+                let reason = cut_short::why().to_string();
                 self.without(&series, &Outcome::NotRun { reason });
                 continue;
             }
@@ -214,7 +215,7 @@ impl Errand<'_, '_> {
             let (_, series) = self.series(&algorithm);
             for one in &series {
                 if process::interrupted() {
-                    let reason = process::why_interrupted().to_string();
+                    let reason = cut_short::why().to_string();
                     self.without(std::slice::from_ref(one), &Outcome::NotRun { reason });
                     continue;
                 }
@@ -296,7 +297,7 @@ fn ending(error: ReceiveError, after: Duration) -> Outcome {
             after_ms: after.as_millis() as u64,
         },
         ReceiveError::Interrupted => Outcome::NotRun {
-            reason: process::why_interrupted().to_string(),
+            reason: cut_short::why().to_string(),
         },
         other => Outcome::NotRun {
             reason: other.to_string(),
