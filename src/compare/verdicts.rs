@@ -97,17 +97,32 @@ pub(super) fn compare(a: &Report, b: &Report, matched: &Matched, tally: &mut Tal
     if both(a, b, "causes", |r| r.findings.len(), tally) {
         causes(&a.findings, &b.findings, less, tally);
     }
-    if both(a, b, "who may rely on it", |r| r.consumers.len(), tally) {
+    // Both are about the GPUs of a run as one group.
+    let group = |side, report: &Report| {
+        matched
+            .gpus(side, &report.tested_gpus)
+            .filter(|gpus| !gpus.is_empty())
+    };
+    let groups = group(Letter::A, a).zip(group(Letter::B, b));
+    let same_group = |what: &str, tally: &mut Tally| match &groups {
+        Some((one, other)) if one != other => {
+            let why = format!(
+                "A is of {} GPUs and B of {}, and not of the same",
+                one.len(),
+                other.len()
+            );
+            tally.leave(what, why, true);
+            false
+        }
+        _ => true,
+    };
+    let what = "who may rely on it";
+    if both(a, b, what, |r| r.consumers.len(), tally) && same_group(what, tally) {
         consumers(a, b, less, tally);
         islands(a, b, matched, less, tally);
     }
-    if both(
-        a,
-        b,
-        "recommended all-reduces",
-        |r| r.recommendations.len(),
-        tally,
-    ) {
+    let what = "recommended all-reduces";
+    if both(a, b, what, |r| r.recommendations.len(), tally) && same_group(what, tally) {
         backends(a, b, less, tally);
     }
     if let Some((one, other)) = a.selftest.as_ref().zip(b.selftest.as_ref()) {
@@ -336,12 +351,13 @@ fn causes(a: &[Finding], b: &[Finding], less: Less, tally: &mut Tally) {
 }
 
 /// Whether a state may be what it is because less was asked: only a veto, what does not exist, and a proof beside none are
-/// statements of their own.
+/// statements of their own. A veto comes before what engines do not use, so that a side without one says no more.
 fn no_more(state: ConsumerState, other: ConsumerState) -> bool {
     match state {
         ConsumerState::Unproven => true,
         ConsumerState::Proven => matches!(other, ConsumerState::Proven | ConsumerState::Vetoed),
-        ConsumerState::Vetoed | ConsumerState::NotApplicable => false,
+        ConsumerState::NotApplicable => other == ConsumerState::Vetoed,
+        ConsumerState::Vetoed => false,
     }
 }
 

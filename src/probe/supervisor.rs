@@ -344,8 +344,12 @@ impl Supervisor<'_, '_> {
             .iter()
             .map(|record| record.case.id)
             .collect();
+        let why = match process::interrupted() {
+            true => cut_short::why(),
+            false => "the soak ended before its turn",
+        };
         for case in phase.cases().filter(|case| !pushed.contains(&case.id)) {
-            self.not_run(case.clone(), "the soak ended before its turn");
+            self.not_run(case.clone(), why);
         }
     }
 

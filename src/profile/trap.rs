@@ -177,7 +177,7 @@ pub enum Clause {
     AnyVariableIs(Vec<Named>),
     /// A variable's value contains one of these.
     VariableContains(Named),
-    /// A variable is set, and its value contains none of these.
+    /// A variable is set to a list, with commas, that has none of these; a list of exceptions (`^` in front) has them.
     VariableLacks(Named),
     /// The tensor-parallel size is larger than this.
     TpAbove(u32),

@@ -66,6 +66,10 @@ fn what_cannot_be_of_one_host_is_named_by_file() {
     contradict("products", &[("a.txt", &two), ("list.txt", list)]);
     let sys = TWO.replace("PHB", "SYS");
     contradict("paths between the GPUs", &[("a.txt", TWO), ("b.txt", &sys)]);
+    let linked = TWO.replace("PHB", "NV4");
+    let nvlinks = "NVLinks between the GPUs";
+    contradict(nvlinks, &[("a.txt", &linked), ("b.txt", TWO)]);
+    contradict(nvlinks, &[("a.txt", TWO), ("b.txt", &linked)]);
     let moved = LINE.replace("UUID=1", "UUID=2");
     contradict("kernel command line", &[("a.txt", LINE), ("b.txt", &moved)]);
     contradict(

@@ -57,6 +57,22 @@ fn a_command_line_alone_tells_what_the_iommu_does() {
         let page = shown(&pasted, true).replace('\n', " ");
         assert!(page.contains("cmdline.txt:1"), "{page}");
     }
+    // Words alone are enough, in any order and without what boot loaders add.
+    for text in [
+        "root=/dev/vda1 ro console=ttyS0 intel_iommu=on iommu=pt\n",
+        "console=ttyS0,115200n8 iommu=pt intel_iommu=on\n",
+        "intel_iommu=on iommu=pt\n",
+    ] {
+        let found = judge(&inline(&[("cmdline.txt", text)]));
+        assert!(
+            found
+                .verdict
+                .headline
+                .contains("the IOMMU does not translate"),
+            "{text}{}",
+            found.verdict.headline
+        );
+    }
     // A line without such words is no answer.
     let found = judge(&inline(&[("cmdline.txt", &line("nosplash"))]));
     assert!(found.conclusions.is_empty(), "{:?}", found.conclusions);

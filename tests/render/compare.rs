@@ -698,6 +698,29 @@ fn what_a_run_was_not_asked_for_is_no_difference() {
     assert_eq!(found.exit_code(), 1);
 }
 
+/// One GPU of a host has no peers to rely on, and that says nothing of the host's group.
+#[test]
+fn who_may_rely_on_it_is_of_one_group_of_gpus() {
+    let mut whole = good();
+    whole.tested_gpus = (0..whole.snapshot.gpus.len() as u32).collect();
+    let mut one = run(described(hosts::rtx_pro(), "identity", 0), &intact());
+    one.tested_gpus = vec![0];
+    one.records
+        .retain(|r| r.case.subject == Subject::Gpu(GpuIndex(0)));
+    for consumer in &mut one.consumers {
+        consumer.state = ConsumerState::NotApplicable;
+        consumer.reached = None;
+    }
+    for (a, b) in [(&whole, &one), (&one, &whole)] {
+        let found = compare(a, b, ("a.json", "b.json"));
+        assert!(found.verdicts.is_empty(), "{:?}", found.verdicts);
+        assert_eq!(found.exit_code(), 3);
+        let what = |what: &str| found.not_compared.iter().any(|n| n.what == what);
+        assert!(what("who may rely on it"), "{:?}", found.not_compared);
+        assert!(what("recommended all-reduces"), "{:?}", found.not_compared);
+    }
+}
+
 #[test]
 fn a_simulation_is_marked_whatever_it_is_held_against() {
     let mut simulated = good();

@@ -417,7 +417,7 @@ fn resolved(
             ..does_not_start(
                 "gpu-twice",
                 format!(
-                    "{what} names GPU '{name}' twice: no GPU is visible then, and it does not start"
+                    "{what} names GPU '{name}' twice: CUDA shows no GPU then, and nothing runs on one"
                 ),
                 "name each GPU once",
             )

@@ -569,7 +569,13 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
         Clause::VariableLacks(named) => invocation
             .variables
             .get(&named.name)
-            .is_some_and(|v| !named.values.iter().any(|part| v.contains(part))),
+            // "^" in front means all but these.
+            .is_some_and(|v| {
+                !v.starts_with('^')
+                    && !v
+                        .split(',')
+                        .any(|i| named.values.iter().any(|n| n == i.trim()))
+            }),
         Clause::VariableContains(named) => invocation
             .variables
             .get(&named.name)

@@ -123,9 +123,13 @@ fn ways_beside_all_reduces_are_judged() {
             said(&problem, "way-over-failed-peers").unwrap_or_else(|| panic!("{problem:#?}"));
         assert!(problem.wrong.contains("1->3"), "{}", problem.wrong);
         assert_eq!(problem.settings, ["UCX_TLS=^cuda_ipc"]);
-        for tls in ["^cuda_ipc", "rc,sm,tcp,self"] {
+        for tls in ["^cuda_ipc", "rc,sm,tcp,self", "tcp,cuda_copy"] {
             let kept = on(&far, &format!("UCX_TLS={tls} {text}"));
             assert!(said(&kept, "way-over-failed-peers").is_none(), "{kept:#?}");
+        }
+        for tls in ["tcp,cuda", "cuda_ipc,tcp", "^rc", "all"] {
+            let open = on(&far, &format!("UCX_TLS={tls} {text}"));
+            assert!(said(&open, "way-over-failed-peers").is_some(), "{tls}");
         }
         far.set_wrong(pair(2, 3), "ipc-ce-push", WrongKind::Zeroed);
         far.records

@@ -118,7 +118,8 @@ fn known_text(text: &str) -> Option<(&'static str, &'static str)> {
             ("the output of numactl -H", topo)
         } else if starts("[    0.000000]") || has("Linux version ") {
             ("a kernel log", topo)
-        } else if starts("BOOT_IMAGE=") || (head.len() == 1 && has("root=")) {
+        } else if starts("BOOT_IMAGE=") || (head.len() == 1 && any(&super::paste::is_command_line))
+        {
             ("a kernel command line", topo)
         } else if starts("ResmanDebugLevel:") || starts("RmLogonRC:") {
             ("/proc/driver/nvidia/params", topo)

@@ -177,6 +177,7 @@ fn clashes(a: &Text<'_>, b: &Text<'_>) -> Vec<Clash> {
     found.extend(addresses(a, b));
     found.extend(cards(a.host, b.host));
     found.extend(paths(a.host, b.host));
+    found.extend(nvlinks(a.host, b.host));
     found.extend(switches(a, b));
     found.extend(nvswitches(a, b));
     found.extend(bridges(a.host, b.host));
@@ -402,6 +403,32 @@ fn paths(a: &Snapshot, b: &Snapshot) -> Option<Clash> {
         None => format!("has level {level} for {pair}"),
     };
     Some(("paths between the GPUs", said(x), said(y)))
+}
+
+/// A pair that one table joins by NVLinks and the other does not, over the same number of GPUs of which no card is known in
+/// both. Links go down: with cards that are the same it would be one host at two times.
+fn nvlinks(a: &Snapshot, b: &Snapshot) -> Option<Clash> {
+    let known = |host: &Snapshot| host.gpus.iter().any(|gpu| gpu.pci.known().is_some());
+    if a.gpus.len() != b.gpus.len() || known(a) && known(b) {
+        return None;
+    }
+    let links = |host: &Snapshot, pair| host.claims.get(pair)?.nvlink_count.known().copied();
+    let mut pairs = a.claims.iter();
+    let (pair, x, y) = pairs.find_map(|(pair, _)| {
+        let (x, y) = (links(a, pair)?, links(b, pair)?);
+        ((x == 0) != (y == 0)).then_some((pair, x, y))
+    })?;
+    let said = |links: u32| {
+        let links = match links {
+            0 => "none".to_string(),
+            some => some.to_string(),
+        };
+        format!(
+            "has {links} between GPUs {} and {}",
+            pair.source, pair.destination
+        )
+    };
+    Some(("NVLinks between the GPUs", said(x), said(y)))
 }
 
 /// Sizes of the groups of GPUs below one PCIe switch, largest first; `None` where a text does not show it of all. They are the

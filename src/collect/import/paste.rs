@@ -153,6 +153,25 @@ fn prompt(line: &str) -> Option<&str> {
     (like_prompt && COMMANDS.iter().any(|c| command.starts_with(c))).then_some(command)
 }
 
+/// Whether a line is the kernel's command line: as boot loaders begin it, with the root that they give it, or parameters
+/// alone with one among them that people send it for.
+pub(super) fn is_command_line(text: &str) -> bool {
+    let text = text.trim();
+    let words = || text.split_whitespace();
+    let has_root =
+        words().any(|w| w.starts_with("root=")) && words().any(|w| w == "ro" || w == "rw");
+    let parameter = |word: &str| {
+        let name = word.split('=').next().unwrap_or(word);
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        !name.is_empty() && name.chars().all(fits)
+    };
+    let telling = |word: &str| {
+        let told = ["intel_iommu=", "amd_iommu=", "iommu=", "iommu."];
+        told.iter().any(|name| word.starts_with(name))
+    };
+    text.starts_with("BOOT_IMAGE=") || has_root || words().all(parameter) && words().any(telling)
+}
+
 /// The kind that a line begins or clearly belongs to.
 fn kind_of(line: &str) -> Option<Kind> {
     let text = line.trim();
@@ -188,9 +207,7 @@ fn kind_of(line: &str) -> Option<Kind> {
         Kind::AppLog
     } else if is_kernel_line(text) {
         Kind::KernelLog
-    } else if starts("BOOT_IMAGE=")
-        || (text.contains(" root=") && text.split_whitespace().any(|w| w == "ro" || w == "rw"))
-    {
+    } else if is_command_line(text) {
         Kind::CommandLine
     } else if host_text::group_type(text).is_some() {
         Kind::GroupTypes
