@@ -2,7 +2,7 @@
 //! Only rates measured alone count, and a pair of a GPU whose link is narrow is left to `link-downtrained`.
 
 use super::super::{
-    evidence::Evidence,
+    evidence::{Evidence, STAGED},
     weigh::{Cause, requalify},
 };
 use crate::{
@@ -23,9 +23,6 @@ pub(crate) const CAUSE: Cause = Cause {
     judge,
     wants: None,
 };
-
-/// The driver's own copy through the host.
-const STAGED: &str = "staged";
 
 /// A rate below this share of that of its like is a finding: noise and NUMA distance stay above it.
 const SHARE: f64 = 0.5;
@@ -164,13 +161,12 @@ fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
     if rate.median >= SHARE * most {
         return None;
     }
-    // Ascending: the middle is found without sorting again.
     let others: Vec<f64> = all
         .iter()
         .filter(|(_, pair)| *pair != rate.pair)
         .map(|(median, _)| *median)
         .collect();
-    let like = middle(&others)?;
+    let like = median(&others)?;
     // Not even its best sample comes near: a median that a busy host pulled down is no finding.
     (rate.median < SHARE * like && rate.best < like).then(|| {
         format!(
@@ -187,16 +183,6 @@ fn beside_its_like(rate: &Rate, like: &Like) -> Option<String> {
             rate.bytes
         )
     })
-}
-
-/// The middle of ascending numbers, or the middle of the two middle ones.
-fn middle(ascending: &[f64]) -> Option<f64> {
-    let half = ascending.len() / 2;
-    let upper = *ascending.get(half)?;
-    match ascending.len() % 2 {
-        1 => Some(upper),
-        _ => Some(f64::midpoint(*ascending.get(half - 1)?, upper)),
-    }
 }
 
 /// A direct copy against the driver's own copy of the same bytes through the host.
