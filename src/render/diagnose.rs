@@ -204,16 +204,9 @@ fn head(
             &verdict.cause,
         )?;
     }
-    for told in ticket.incomplete.iter().take(2) {
-        page.labelled(
-            Tone::Doubt,
-            &pad("note", width),
-            Tone::Plain,
-            &cut(told, 240),
-        )?;
-    }
-    // One of them says that the map of GPUs is not whole.
-    for told in ticket.unmatched.iter().take(1) {
+    // One that has no counterpart says that the map of GPUs is not whole.
+    let incomplete = ticket.incomplete.iter().take(2);
+    for told in incomplete.chain(ticket.unmatched.iter().take(1)) {
         page.labelled(
             Tone::Doubt,
             &pad("note", width),
