@@ -223,7 +223,7 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
             continue;
         };
         let reductions = format!(
-            "inferred: {count} reductions of {} bytes in a forward pass, {nccl:.1} us with {nccl_is}",
+            "{count} reductions of {} bytes in a forward pass, {nccl:.1} us with {nccl_is}",
             grouped(bytes)
         );
         let says = match at(&own, bytes) {
