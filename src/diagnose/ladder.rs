@@ -110,6 +110,43 @@ mod tests {
     }
 
     #[test]
+    fn a_soak_that_was_cut_leaves_no_rung_open() {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        let whole = host.judge(|e| e.standing(pair(0, 1)).reached);
+        let mut more: Vec<_> = host.records.clone();
+        for record in &mut more {
+            record.case.soak = true;
+            record.case.bytes = 64 << 10;
+            record.outcome = Outcome::NotRun {
+                reason: "interrupted".into(),
+            };
+        }
+        let group = host.group();
+        host.records.extend(more.clone());
+        let standing = host.judge(|e| {
+            let s = e.standing(pair(0, 1));
+            (s.reached, s.open, s.loaded == RungState::Intact)
+        });
+        assert_eq!(standing, (whole, None, true));
+        let open = host.judge(|e| {
+            let consumers = crate::diagnose::consumers(e, &group);
+            let unproven = consumers
+                .iter()
+                .filter(|c| c.sentence.contains("did not run"));
+            unproven.count()
+        });
+        assert_eq!(open, 0);
+        // The same cases of no soak are holes.
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        more.iter_mut().for_each(|record| record.case.soak = false);
+        host.records.extend(more);
+        let standing = host.judge(|e| e.standing(pair(0, 1)).open.map(|(rung, _)| rung));
+        assert_eq!(standing, Some(Rung::Staged));
+    }
+
+    #[test]
     fn wrong_data_seen_once_outranks_what_failed_before_and_after_it() {
         let mut host = Host::root_complex(2);
         host.climb_all();

@@ -233,6 +233,7 @@ impl Host {
                 timed: false,
                 load: None,
                 all_reduce: None,
+                soak: false,
             },
             attempts_ran: if outcome.ran() { 3 } else { 0 },
             outcome,

@@ -316,6 +316,7 @@ fn suppose(pair: OrderedPair, hang: bool) -> [Record; 3] {
             timed: false,
             load: None,
             all_reduce: None,
+            soak: false,
         },
         outcome,
         peer_access,

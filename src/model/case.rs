@@ -158,6 +158,10 @@ pub struct Case {
     /// How the vectors of an all-reduce are, for cases of one; its mechanism is the algorithm, its attempts are calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<AllReduce>,
+    /// Part of the soak of `--deep`: more of what other cases of its mechanism try already, so that no rung is open for the
+    /// want of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub soak: bool,
 }
 
 /// Traffic under which a case of rung 7 is judged: which flows run at the same time.

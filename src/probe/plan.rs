@@ -283,6 +283,7 @@ impl Cases {
             timed,
             load: None,
             all_reduce: None,
+            soak: false,
         }
     }
 }
@@ -498,7 +499,9 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Plan {
                     })
                     .collect();
                 let loaded = under_load(&mut make, place, most, loaded::attempts(budget));
-                let rounds = [quiet, loaded].concat();
+                let mut rounds = [quiet, loaded].concat();
+                let cases = rounds.iter_mut().flat_map(|round| &mut round.cases);
+                cases.for_each(|case| case.soak = true);
                 (!rounds.is_empty()).then(|| Phase {
                     name: format!("soak, {}", place.words()),
                     place,

@@ -475,6 +475,7 @@ fn record(
             timed: true,
             load: None,
             all_reduce: None,
+            soak: false,
         },
         attempts_ran: if outcome.ran() { 3 } else { 0 },
         outcome,

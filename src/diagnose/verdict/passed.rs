@@ -1,10 +1,7 @@
 //! PASS: what was right, in a few words, and what limits the proof.
 
 use super::next;
-use crate::diagnose::{
-    evidence::{Evidence, PeerClaim, name_pairs},
-    ladder::rung_reached,
-};
+use crate::diagnose::evidence::{Evidence, PeerClaim, name_pairs};
 use crate::model::{
     case::{Record, Rung},
     finding::{Consumer, ConsumerState},
@@ -92,7 +89,8 @@ pub(super) fn passed(e: &Evidence) -> String {
             n => format!("{n} GPUs right by themselves"),
         };
     }
-    match lowest_rung(e) {
+    let standings: Vec<Standing> = pairs.iter().map(|p| e.standing(*p)).collect();
+    match lowest(&standings) {
         Some(rung) => {
             let mut text = format!(
                 "{} of {} ordered pairs intact up to rung {rung}",
@@ -110,7 +108,6 @@ pub(super) fn passed(e: &Evidence) -> String {
                     n => format!(", and all-reduces over {n} groups up to {largest}"),
                 });
             }
-            let standings: Vec<Standing> = pairs.iter().map(|p| e.standing(*p)).collect();
             let loaded = |s: &Standing| matches!(s.loaded, RungState::Intact);
             if rung < Rung::Loaded && standings.iter().all(loaded) {
                 text.push_str(", right under load too");
@@ -142,12 +139,14 @@ pub(super) fn passed(e: &Evidence) -> String {
 
 /// The rung that every pair between which data was moved reached, above the claims.
 pub(super) fn lowest_rung(e: &Evidence) -> Option<Rung> {
-    e.pairs_moved()
-        .iter()
-        .map(|p| rung_reached(e, *p))
-        .min()
-        .flatten()
-        .filter(|r| *r > Rung::Advertised)
+    let pairs = e.pairs_moved();
+    let standings: Vec<Standing> = pairs.iter().map(|p| e.standing(*p)).collect();
+    lowest(&standings)
+}
+
+/// The same of pairs whose climbs are known.
+fn lowest(standings: &[Standing]) -> Option<Rung> {
+    standings.iter().map(|s| s.reached).min().flatten()
 }
 
 /// Where GPUs that were tried have no peer access, in words that follow a sentence.

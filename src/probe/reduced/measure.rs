@@ -281,6 +281,7 @@ impl Errand<'_, '_> {
                 in_place: series.in_place,
                 launch: series.launch,
             }),
+            soak: false,
         })
     }
 }
