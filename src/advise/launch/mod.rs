@@ -7,6 +7,8 @@ mod containers;
 mod devices;
 mod document;
 #[cfg(test)]
+mod exchanging;
+#[cfg(test)]
 mod field_traps;
 mod forbidden;
 mod needless;

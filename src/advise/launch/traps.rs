@@ -6,7 +6,7 @@ use super::{
     forbidden::forbidden,
     needless::needless,
     parser,
-    read::Invocation,
+    read::{Invocation, plain},
     sizes, spelling,
     ways::ways,
 };
@@ -58,6 +58,12 @@ pub(super) struct Facts {
     pub(super) tp_given: Size,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
+    /// Ranks that exchange data on the GPUs, in groups of any kind.
+    pub(super) exchanging: u32,
+    /// The text does not tell whether there is a tensor-parallel group.
+    pub(super) group_open: bool,
+    /// The text does not tell how many ranks there are.
+    pub(super) ranks_open: bool,
     pub(super) batch: Option<u64>,
     pub(super) running: Option<u64>,
     pub(super) rows_per_request: u64,
@@ -103,6 +109,7 @@ pub fn check(
     let taken = parser::taken(invocation, &engine.name, &launch, names);
     let invocation = &taken.invocation;
     answer.problems.extend(taken.notes);
+    answer.not_judged.extend(taken.open);
     spelling::names(engine, names, profiles, invocation, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
@@ -117,6 +124,14 @@ pub fn check(
     if facts.tp_given == Size::EveryVisible {
         facts.tp = used.count.unwrap_or(1);
     }
+    facts.exchanging = devices::exchanging(&launch, invocation, &facts, used.count);
+    let elsewhere = invocation.place == "variables" || invocation.flag(&launch.files).is_some();
+    facts.group_open = match &facts.tp_given {
+        Size::Absent => elsewhere,
+        Size::EveryVisible => used.count.is_none(),
+        given => *given == Size::Open,
+    };
+    facts.ranks_open = facts.group_open || elsewhere || used.count.is_none();
     // What does not start uses no GPU, and nothing of the host is judged for it.
     let evidence = question.evidence.filter(|_| used.starts());
     let mut request = Request {
@@ -146,7 +161,11 @@ pub fn check(
         Some(_) => judge(&group),
         None => Vec::new(),
     };
-    let group = group.used_by(engine, &users);
+    // A launch without a tensor-parallel group is weighed by all GPUs that exchange data.
+    let group = match &whole {
+        Some(all) if facts.tp == 1 && facts.exchanging > 1 => all.clone(),
+        _ => group.used_by(engine, &users),
+    };
     for name in &launch.files {
         if let Some(file) = invocation.value(std::slice::from_ref(name)) {
             answer.not_judged.push(format!(
@@ -218,16 +237,20 @@ pub fn check(
         {
             continue;
         }
-        // Variables alone do not show which flags they will stand beside.
-        if invocation.place == "variables"
+        // Variables alone do not show which flags they will stand beside, and a part of a command not what else it has.
+        if (invocation.place == "variables" || invocation.cut)
             && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
         {
             if trap.severity == Severity::Info {
                 continue;
             }
             answer.not_judged.push(format!(
-                "{}: the flags are not in this text; the launch then also needs {}",
+                "{}: {} in this text; the launch then also needs {}",
                 trap.id,
+                match invocation.cut {
+                    true => "not all flags are",
+                    false => "the flags are not",
+                },
                 trap.set.iter().map(told).collect::<Vec<_>>().join(", ")
             ));
             continue;
@@ -258,9 +281,15 @@ pub fn check(
             }
         ));
     }
+    if let Some(program) = &invocation.program {
+        answer.outside.push(format!(
+            "what {program} does by itself, and its own arguments"
+        ));
+    }
     scope(
         engine,
         &used,
+        &facts,
         question,
         whole.as_ref(),
         &host_traps,
@@ -336,7 +365,7 @@ fn request(
         None => 1,
         Some(flag) => match flag.value.as_deref().and_then(|v| v.parse().ok()) {
             Some(size) => size,
-            None => facts.tp,
+            None => devices::experts(&launch, invocation, facts.tp),
         },
     };
     let mut text = |what: &str, names: &[String]| -> Option<String> {
@@ -346,8 +375,12 @@ fn request(
     };
     let model = text("model", &launch.model).or_else(|| {
         let first = invocation.positional.first()?;
-        answer.read.push(("model".to_string(), first.clone()));
-        Some(first.clone())
+        let what = match &invocation.program {
+            Some(_) => "program",
+            None => "model",
+        };
+        answer.read.push((what.to_string(), first.clone()));
+        Some(first.clone()).filter(|_| invocation.program.is_none())
     });
     let mut text = |what: &str, names: &[String]| -> Option<String> {
         let value = invocation.value(names)?;
@@ -396,7 +429,11 @@ fn meant(names: &[String], invocation: &Invocation, answer: &LaunchCheck) -> Siz
         let begins = |name: &String| name.starts_with(&flag.name);
         flag.name.starts_with("--") && !names.contains(&flag.name) && names.iter().any(begins)
     });
-    if short { Size::Open } else { Size::Absent }
+    if short || invocation.cut {
+        Size::Open
+    } else {
+        Size::Absent
+    }
 }
 
 /// The first `count` GPUs that the launch sees, where there is a host to find them on. A launch that nothing limits takes the
@@ -456,19 +493,15 @@ fn whole_launch(
 fn is_asked_for(clause: &Clause) -> bool {
     !matches!(
         clause,
-        Clause::NoFlag(_) | Clause::NoVariable(_) | Clause::TpAbove(_)
+        Clause::NoFlag(_) | Clause::NoVariable(_) | Clause::TpAbove(_) | Clause::RanksAbove(_)
     )
-}
-
-/// "1 GPU", "4 GPUs".
-fn counted(count: u32) -> String {
-    format!("{count} GPU{}", if count == 1 { "" } else { "s" })
 }
 
 /// What this answer speaks of, and what it does not.
 fn scope(
     engine: &EngineProfile,
     used: &Used,
+    facts: &Facts,
     question: &Question,
     whole: Option<&Group>,
     host_traps: &[&str],
@@ -487,9 +520,14 @@ fn scope(
                 .take(count as usize)
                 .map(ToString::to_string)
                 .collect();
-            format!("{}: {} ({})", used.told, counted(count), names.join(","))
+            format!(
+                "{}: {} ({})",
+                used.told,
+                devices::gpus(count),
+                names.join(",")
+            )
         }
-        (Some(count), None) => format!("{}: {}", used.told, counted(count)),
+        (Some(count), None) => format!("{}: {}", used.told, devices::gpus(count)),
         (None, _) => used.told.clone(),
     };
     match (question.evidence, whole) {
@@ -505,7 +543,10 @@ fn scope(
         )),
         (None, _) => {
             if used.starts() && used.count.is_some() {
-                answer.judged.push(format!("sizes; {gpus}"));
+                answer.judged.push(match facts.exchanging {
+                    1 => format!("{gpus}; one GPU has no all-reduce, so no size of one was judged"),
+                    _ => format!("sizes; {gpus}"),
+                });
             }
             let traps = if host_traps.is_empty() {
                 String::new()
@@ -543,9 +584,18 @@ fn group(
 
 pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
     let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
+    // A key of its JSON object by itself gives a flag, too.
+    let gives = |names: &[String]| {
+        let head = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+        invocation.flag(names).is_some()
+            || invocation
+                .flags
+                .iter()
+                .any(|f| names.iter().any(|n| plain(n) == head(&f.name)))
+    };
     match clause {
-        Clause::Flag(names) => invocation.flag(names).is_some(),
-        Clause::NoFlag(names) => invocation.flag(names).is_none(),
+        Clause::Flag(names) => gives(names),
+        Clause::NoFlag(names) => !gives(names),
         Clause::FlagIs(named) => invocation
             .value(std::slice::from_ref(&named.name))
             .is_some_and(|v| value_is(v, &named.values)),
@@ -580,13 +630,14 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
             .variables
             .get(&named.name)
             .is_some_and(|v| named.values.iter().any(|part| v.contains(part))),
-        Clause::TpAbove(limit) => facts.tp > *limit,
+        Clause::TpAbove(limit) => facts.tp > *limit || (*limit == 1 && facts.group_open),
+        Clause::RanksAbove(limit) => facts.exchanging > *limit || (*limit == 1 && facts.ranks_open),
         Clause::MoreThanTensorParallel(wanted) => {
             (facts.data_parallel > 1 || facts.expert_parallel > 1) == *wanted
         }
         Clause::ExpertParallel(wanted) => (facts.expert_parallel > 1) == *wanted,
         Clause::IsolatedSharedMemory(wanted) => {
-            facts.tp > 1 && invocation.isolated_shared_memory == *wanted
+            facts.exchanging > 1 && invocation.isolated_shared_memory == *wanted
         }
     }
 }
