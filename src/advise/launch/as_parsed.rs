@@ -294,6 +294,8 @@ fn a_command_that_is_cut_off_is_not_judged_as_whole() {
         "vllm serve Qwen/Qwen3-32B -tp 2 ...",
         "vllm serve Qwen/Qwen3-32B -tp 2 \u{2026}",
         "vllm serve Qwen/Qwen3-32B -tp ...",
+        "vllm serve Qwen/Qwen3-32B -tp 2 --enforce-eager \\",
+        "sglang serve x --tp 2 --disable-cuda-graph ...",
         "vllm serve Qwen/Qwen3-32B -tp 2 --disable-custom-all-re...",
         "vllm serve Qwen/Qwen3-32B ... --dtype half",
         "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 vllm serve Qwen/Qwen3-32B -tp 2 \\",

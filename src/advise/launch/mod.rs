@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod as_parsed;
+mod clauses;
 mod containers;
 mod devices;
 mod document;

@@ -2,9 +2,10 @@
 //! something else asks for, or that touches nothing which would run here, is none.
 
 use super::{
+    clauses::holds,
     forbidden::lacks,
     read::{Invocation, plain},
-    traps::{Facts, holds},
+    traps::Facts,
 };
 use crate::{
     advise::{

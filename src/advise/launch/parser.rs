@@ -1,7 +1,10 @@
 //! A launch as the engine's own parser takes it: which of several words counts, which are undone by a later one, and which it
 //! refuses. What is not known of a parser (`profiles/names`) stays as it was read.
 
-use super::read::{Flag, Invocation, plain};
+use super::{
+    read::{Flag, Invocation, plain},
+    shell::is_left_out,
+};
 use crate::{
     model::{finding::Severity, launch::LaunchProblem},
     profile::{Launch, ModelWord, Names, Parser, SettingKind},
@@ -170,6 +173,8 @@ impl Reader<'_> {
                 continue;
             };
             match flag.value.take() {
+                // What stands there is said to be missing.
+                Some(value) if is_left_out(&value) => {}
                 Some(value) if flag.joined => {
                     let off = match word.on && self.names.negatable.contains(&word.flag) {
                         true => format!(

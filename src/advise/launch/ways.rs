@@ -2,9 +2,10 @@
 //! profile says it stands on, as consumers are; one of which no rung tests a part is never called proven.
 
 use super::{
+    clauses::holds,
     forbidden::left_on,
     read::Invocation,
-    traps::{Facts, Question, holds},
+    traps::{Facts, Question},
 };
 use crate::{
     advise::{
