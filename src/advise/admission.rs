@@ -31,24 +31,19 @@ impl Admitted {
     pub fn sentence(self) -> String {
         let next = self.requests.saturating_add(1);
         format!(
-            "{} elements admit {} rows: {} of {} {}; with request {} the step has {} rows and goes to NCCL, without a message",
-            grouped(self.elements),
-            grouped(self.rows),
+            "{} admit {}: {} of {}; with request {} the step has {} and goes to NCCL, without a message",
+            counted(self.elements, "element"),
+            counted(self.rows, "row"),
             counted(self.requests, "request"),
-            self.rows_per_request,
-            if self.rows_per_request == 1 {
-                "row"
-            } else {
-                "rows"
-            },
+            counted(self.rows_per_request, "row"),
             grouped(next),
-            grouped(next.saturating_mul(self.rows_per_request)),
+            counted(next.saturating_mul(self.rows_per_request), "row"),
         )
     }
 }
 
 /// "1 request", "32 requests".
-fn counted(number: u64, what: &str) -> String {
+pub(super) fn counted(number: u64, what: &str) -> String {
     format!(
         "{} {what}{}",
         grouped(number),

@@ -89,11 +89,14 @@ pub(super) fn warn(
                     None => s.name.clone(),
                 })
                 .collect();
+            let with = match options.as_slice() {
+                [] => String::new(),
+                some => format!(", with {}", some.join("; ")),
+            };
             say.push(format!(
-                "{} is a candidate: opt-in by {}, with {}. It has no timeout: a fault is a hang. Not recommended until its rungs are proven",
+                "{} is a candidate: opt-in by {}{with}. It has no timeout: a fault is a hang. Not recommended until its rungs are proven",
                 backend.name,
                 switches.join(" "),
-                options.join("; ")
             ));
         }
     }

@@ -76,6 +76,8 @@ pub fn recommend(
         answer.backend = "none".to_string();
         answer.backend_name = "no all-reduce: one GPU".to_string();
         answer.proven = Some(Rung::Alone);
+        answer.sizing = None;
+        answer.caveats.retain(|c| !c.starts_with(TYPE_UNKNOWN));
         answer.left_over = left_over(profiles, &answer);
         return Ok(answer);
     }

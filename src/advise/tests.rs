@@ -650,3 +650,27 @@ fn one_condemned_gpu_is_no_group_of_one() {
     assert!(answer.flags.is_empty());
     assert!(answer.backend_name.starts_with("do not serve"));
 }
+
+/// A candidate is told with what it needs, and without a list where it needs nothing more.
+#[test]
+fn no_sentence_on_a_candidate_ends_in_an_empty_list() {
+    let mut host = Host::nvswitch(4);
+    host.all_intact();
+    for gpu in &mut host.snapshot.gpus {
+        gpu.compute_capability = Reading::Known((9, 0));
+    }
+    let mut told = Vec::new();
+    for engine in ["sglang", "vllm"] {
+        let answer = ask(&host, &request(engine, 4));
+        let candidates = answer.caveats.into_iter();
+        told.extend(candidates.filter(|c| c.contains("is a candidate")));
+    }
+    assert!(
+        told.iter()
+            .any(|c| c.contains("opt-in by --enable-symm-mem. It has no timeout")),
+        "{told:#?}"
+    );
+    for line in &told {
+        assert!(!line.contains("with ."), "{line}");
+    }
+}

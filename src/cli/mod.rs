@@ -150,6 +150,12 @@ pub fn main() -> ExitCode {
             hide_hidden(&mut error);
             // Nothing to do about a closed standard error.
             let _ = error.print();
+            let words: Vec<String> = std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            if let Some(hint) = recommend::unquoted(&words).filter(|_| !asked) {
+                console::note(hint);
+            }
             return if asked {
                 ExitCode::SUCCESS
             } else {

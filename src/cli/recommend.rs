@@ -357,6 +357,24 @@ fn settings(
     Ok(code)
 }
 
+/// What a command line lacks that does not parse and has a launch behind `--check`: quotes.
+pub(super) fn unquoted(words: &[String]) -> Option<&'static str> {
+    let at = words.iter().position(|word| word == "--check")?;
+    let next = words.get(at + 1).map_or("", String::as_str);
+    let whole = next.contains(char::is_whitespace);
+    (words.get(1).is_some_and(|w| w == "recommend") && !whole).then_some(
+        "--check takes the whole launch as one word, in quotes: --check \"vllm serve MODEL -tp 2\"; --check-file FILE reads a script",
+    )
+}
+
+/// A word of `text` that is a file by its name, or because there is one.
+fn file_in(text: &str) -> Option<&str> {
+    let ends = [".sh", ".bash", ".yaml", ".yml", ".env"];
+    text.split_whitespace()
+        .find(|word| ends.iter().any(|end| word.ends_with(end)))
+        .or_else(|| Some(text.trim()).filter(|word| Path::new(word).is_file()))
+}
+
 /// Reads an existing launch and says what is wrong with it.
 fn check(surroundings: &Surroundings, options: &Options, profiles: &Profiles) -> Result<u8, Stop> {
     let (name, text) = match (&options.check, &options.check_file) {
@@ -370,7 +388,15 @@ fn check(surroundings: &Surroundings, options: &Options, profiles: &Profiles) ->
         (None, None) => return Err(Stop::usage("nothing to check")),
     };
     let launches = launch::read(&name, &text, options.engine.as_deref(), profiles)
-        .map_err(|error| Stop::usage(error.to_string()))?;
+        .map_err(|error| {
+            let file = file_in(&text).filter(|_| options.check.is_some());
+            match (&error, file) {
+                (launch::ReadError::Nothing { .. }, Some(file)) => Stop::usage(format!(
+                    "--check: no launch found in the words themselves, and {file} is a file: --check-file {file} reads it"
+                )),
+                _ => Stop::usage(error.to_string()),
+            }
+        })?;
     // A launch is checked against the host it is for; this machine is asked for only by its report.
     let host = match &options.from {
         Some(_) => host_of(surroundings, options)?,

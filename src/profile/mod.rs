@@ -30,4 +30,4 @@ pub use host::{
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
 pub use names::{ModelWord, Names, Parser, SwitchWord, edits, nearest};
-pub use trap::{Clause, Launch, Named, Reach, Times, Trap, Way};
+pub use trap::{Clause, Launch, Named, Reach, Setting, SettingKind, Times, Trap, Way};

@@ -40,6 +40,12 @@ pub struct Names {
     /// Short forms of flags that take no value, and the long forms that they stand for.
     #[serde(default)]
     pub short: BTreeMap<String, String>,
+    /// Short forms of flags whose value is a JSON object, and the long forms: `-cc.mode 3` is `--compilation-config.mode 3`.
+    #[serde(default)]
+    pub short_objects: BTreeMap<String, String>,
+    /// Flags that take a value, and may stand without one.
+    #[serde(default)]
+    pub optional: Vec<String>,
     /// Variables.
     #[serde(default)]
     pub variables: Vec<String>,
@@ -114,7 +120,15 @@ impl Names {
             .chain(self.short.keys())
             .chain(self.short.values())
             .find(|flag| !self.flags.contains(flag));
-        unlisted.map(|flag| format!("'{flag}' takes no value and is not among 'flags'"))
+        let valued = self
+            .short_objects
+            .keys()
+            .chain(self.short_objects.values())
+            .chain(&self.optional)
+            .find(|flag| !self.flags.contains(flag));
+        unlisted
+            .map(|flag| format!("'{flag}' takes no value and is not among 'flags'"))
+            .or_else(|| valued.map(|flag| format!("'{flag}' is not among 'flags'")))
     }
 }
 

@@ -83,6 +83,63 @@ pub struct Times {
     /// Flags beside which it divides the tensor-parallel group and multiplies nothing.
     #[serde(default)]
     pub unless: Vec<String>,
+    /// Experts are spread over these ranks, too, where a flag without a value spreads them.
+    #[serde(default)]
+    pub experts: bool,
+    /// Replicas that exchange nothing on the GPUs, unless experts are spread over them.
+    #[serde(default)]
+    pub alone: bool,
+}
+
+/// Flags of a launch that say one thing, and what kind of thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting<'a> {
+    /// Any of these says it.
+    pub flags: &'a [String],
+    /// What a value of theirs is.
+    pub kind: SettingKind,
+}
+
+/// What the value of a setting is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingKind {
+    /// A number of ranks; experts may be spread by a flag without a value.
+    Ranks,
+    /// One value of another kind, that the engine needs behind the flag.
+    Value,
+    /// None, or several: a switch, a file, a place.
+    Other,
+}
+
+impl Launch {
+    /// Every setting that this launch is read for.
+    pub fn settings(&self) -> Vec<Setting<'_>> {
+        use SettingKind::{Other, Ranks, Value};
+        let own = [
+            (&self.tp, Ranks),
+            (&self.data_parallel, Ranks),
+            (&self.expert_parallel, Ranks),
+            (&self.model, Value),
+            (&self.batch, Value),
+            (&self.running, Value),
+            (&self.drafts, Value),
+            (&self.method, Value),
+            (&self.dtype, Value),
+            (&self.devices, Value),
+            (&self.eager, Other),
+            (&self.hosts, Other),
+            (&self.files, Other),
+        ];
+        let times = self.times.iter().map(|t| (&t.flags, Ranks));
+        let beside = self.times.iter().map(|t| (&t.unless, Other));
+        let all = own.into_iter().chain(times).chain(beside);
+        let mut all: Vec<Setting<'_>> = all.map(|(flags, kind)| Setting { flags, kind }).collect();
+        all.extend(self.one_gpu.iter().map(|named| Setting {
+            flags: std::slice::from_ref(&named.name),
+            kind: Value,
+        }));
+        all
+    }
 }
 
 /// A wrong choice that a launch may hold.
@@ -121,7 +178,7 @@ pub struct Way {
     /// What a launch must hold to go this way; all must be met. Empty: the engine goes it by itself.
     #[serde(default)]
     pub when: Vec<Clause>,
-    /// What the host and group must be.
+    /// What the host and group must be: the tensor-parallel group, and without one all GPUs that exchange data.
     #[serde(default)]
     pub host: Vec<Condition>,
     /// Any of these keeps it off peers.
@@ -149,6 +206,8 @@ pub struct Way {
 pub enum Reach {
     /// Those among the launch's own GPUs.
     Launch,
+    /// Those of its tensor-parallel group; a launch without one does not go it.
+    Group,
     /// Those between its GPUs and any other of the host: the other end is another launch.
     Host,
 }
@@ -179,8 +238,10 @@ pub enum Clause {
     VariableContains(Named),
     /// A variable is set to a list, with commas, that has none of these; a list of exceptions (`^` in front) has them.
     VariableLacks(Named),
-    /// The tensor-parallel size is larger than this.
+    /// The tensor-parallel size is larger than this. Where the text does not tell it, there may be a group (1).
     TpAbove(u32),
+    /// More ranks than this exchange data, in groups of any kind. Where the text does not tell it, some may (1).
+    RanksAbove(u32),
     /// Attention data parallelism or expert parallelism is on.
     MoreThanTensorParallel(bool),
     /// Experts are spread over ranks.

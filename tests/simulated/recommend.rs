@@ -344,6 +344,38 @@ fn where_nothing_is_proven_there_is_nothing_to_run() {
     assert!(run.stderr.contains("do not serve"), "{}", run.stderr);
 }
 
+/// One GPU reduces nothing, and nothing is told of reductions' sizes.
+#[test]
+fn one_gpu_has_no_sizes_of_reductions() {
+    let ask = |tp: &str| {
+        recommend(&[
+            "--engine",
+            "vllm",
+            "--hidden",
+            "4096",
+            "--tp",
+            tp,
+            "--batch",
+            "32",
+            "--no-host",
+        ])
+    };
+    let one = ask("1");
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    assert!(
+        one.stdout.contains("no all-reduce: one GPU"),
+        "{}",
+        one.stdout
+    );
+    for word in ["payload", "reduction", "elements"] {
+        assert!(!one.stdout.contains(word), "{word}: {}", one.stdout);
+    }
+    assert!(ask("2").stdout.contains("in one reduction"));
+    let check = recommend(&["--check", "vllm serve x --tensor-parallel-size 1"]);
+    assert!(check.stdout.contains("no all-reduce"), "{}", check.stdout);
+    assert!(!check.stdout.contains("sizes;"), "{}", check.stdout);
+}
+
 #[test]
 fn launches_are_checked_with_an_exit_code() {
     let check = |text: &str| recommend(&["--check", text]);
@@ -371,6 +403,36 @@ fn launches_are_checked_with_an_exit_code() {
     }
     let nothing = check("ls -l");
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(64), ""));
+    // A file's name is no launch, and words without quotes are options of ours.
+    for text in [
+        "launch.sh",
+        "bash ./launch.sh",
+        "compose.yaml",
+        "Cargo.toml",
+    ] {
+        let file = check(text);
+        assert_eq!((file.code, file.stdout.as_str()), (Some(64), ""), "{text}");
+        assert!(
+            file.stderr.contains("--check-file"),
+            "{text}: {}",
+            file.stderr
+        );
+    }
+    for words in [
+        &["--check", "--", "vllm", "serve", "x"][..],
+        &["--check", "vllm", "serve", "x", "-tp", "2"],
+        &["--check"],
+    ] {
+        let bare = recommend(words);
+        assert_eq!(bare.code, Some(64), "{words:?}");
+        assert!(
+            bare.stderr.contains("in quotes"),
+            "{words:?}: {}",
+            bare.stderr
+        );
+    }
+    let other = recommend(&["--engine", "vllm", "--tp", "x"]);
+    assert!(!other.stderr.contains("in quotes"), "{}", other.stderr);
     let open = check("vllm serve 'x");
     assert_eq!(open.code, Some(64));
     assert!(open.stderr.contains("line 1"), "{}", open.stderr);

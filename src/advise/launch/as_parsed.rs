@@ -204,3 +204,221 @@ fn an_object_given_again_takes_the_place_of_the_first() {
         (false, false)
     );
 }
+
+/// A key of a JSON flag by itself, by its long or short name, is what the object says.
+#[test]
+fn dotted_keys_are_read_as_the_object_is() {
+    let mut host = Host::nvswitch(2);
+    host.direct_wrong(WrongKind::Zeroed, |_| true);
+    let left = |rest: &str| {
+        let text = format!("NCCL_NVLS_ENABLE=0 {VLLM} --disable-custom-all-reduce {rest}");
+        found(&on(&host, &text), "failed-peers-in-use").is_some()
+    };
+    for (rest, on) in [
+        (
+            "-cc '{\"pass_config\":{\"fuse_allreduce_rms\":false}}'",
+            false,
+        ),
+        ("-cc.pass_config.fuse_allreduce_rms=false", false),
+        ("-cc.pass_config.fuse_allreduce_rms false", false),
+        ("-cc.pass_config '{\"fuse_allreduce_rms\":false}'", false),
+        (
+            "--compilation-config.pass_config.fuse_allreduce_rms=false",
+            false,
+        ),
+        (
+            "--compilation_config.pass_config.fuse_allreduce_rms=false",
+            false,
+        ),
+        ("-cc.pass_config.fuse_allreduce_rms=true", true),
+        ("-cc.mode 3", true),
+        // The object that single keys make takes the place of one that is given whole.
+        (
+            "--compilation-config '{\"pass_config\":{\"fuse_allreduce_rms\":false}}' -cc.mode 3",
+            true,
+        ),
+        ("", true),
+    ] {
+        assert_eq!(left(rest), on, "{rest}");
+    }
+    for spelt in [
+        "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":5}'",
+        "-sc '{\"method\":\"mtp\",\"num_speculative_tokens\":5}'",
+        "--speculative-config.method mtp --speculative-config.num_speculative_tokens 5",
+        "-sc.method=mtp -sc.num_speculative_tokens=5",
+        "--spec-method mtp --spec-tokens 5",
+    ] {
+        let text = format!(
+            "vllm serve zai-org/GLM-5.2 -tp 8 --max-num-seqs 32 {spelt} -cc.cudagraph_capture_sizes '[1,2,32]'"
+        );
+        let answer = judged(&text, &Question::default());
+        let short = found(&answer, "captures-count-tokens");
+        let short = short.unwrap_or_else(|| panic!("{text}: {answer:#?}"));
+        assert!(
+            short.wrong.contains("32 requests of 6 rows have 192"),
+            "{text}: {}",
+            short.wrong
+        );
+        assert_eq!(answer.not_judged, [""; 0], "{text}");
+    }
+    let open = judged(
+        "vllm serve x -tp 2 --kv-transfer-config.kv_connector P2pNcclConnector",
+        &Question::default(),
+    );
+    assert!(
+        open.not_judged.iter().any(|n| n.contains("by NCCL")),
+        "{open:#?}"
+    );
+    let other = judged(
+        "vllm serve x -tp 2 --kv-transfer-config.kv_connector FooConnector",
+        &Question::default(),
+    );
+    assert!(
+        other
+            .not_judged
+            .iter()
+            .any(|n| n.contains("not known here")),
+        "{other:#?}"
+    );
+}
+
+/// What is missing of a command may hold what it seems to lack: nothing is called wrong, or right, for its absence.
+#[test]
+fn a_command_that_is_cut_off_is_not_judged_as_whole() {
+    let mut good = Host::nvswitch(4);
+    good.climb_all();
+    let bad = failed();
+    for text in [
+        "vllm serve Qwen/Qwen3-32B -tp 2 \\",
+        "vllm serve Qwen/Qwen3-32B -tp 2 \\\n",
+        "vllm serve Qwen/Qwen3-32B -tp 2 ...",
+        "vllm serve Qwen/Qwen3-32B -tp 2 \u{2026}",
+        "vllm serve Qwen/Qwen3-32B -tp ...",
+        "vllm serve Qwen/Qwen3-32B -tp 2 --enforce-eager \\",
+        "sglang serve x --tp 2 --disable-cuda-graph ...",
+        "vllm serve Qwen/Qwen3-32B -tp 2 --disable-custom-all-re...",
+        "vllm serve Qwen/Qwen3-32B ... --dtype half",
+        "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 vllm serve Qwen/Qwen3-32B -tp 2 \\",
+        "NCCL_P2P_DISABLE=1 sglang serve x --tp 2 \\",
+        "sglang serve x ...",
+        "torchrun --nproc-per-node \\",
+        "docker run --ipc=host vllm/vllm-openai --model x -tp 2 \\",
+        "services:\n  a:\n    image: vllm/vllm-openai\n    ipc: host\n    command: --model x -tp 2 ...\n",
+    ] {
+        for answer in [
+            judged(text, &Question::default()),
+            on(&good, text),
+            on(&bad, text),
+        ] {
+            assert_eq!(
+                answer.outcome(),
+                LaunchOutcome::NotJudged,
+                "{text}: {answer:#?}"
+            );
+            let told = |n: &&String| n.contains("the command is cut off at");
+            assert_eq!(answer.not_judged.iter().filter(told).count(), 1, "{text}");
+            assert!(
+                answer.problems.iter().all(|p| p.severity == Severity::Info),
+                "{text}: {answer:#?}"
+            );
+            assert!(
+                answer.judged.iter().all(|j| !j.starts_with("every pair")),
+                "{text}: {answer:#?}"
+            );
+        }
+    }
+    // What stands in it is wrong all the same.
+    let wrong = judged(
+        "vllm serve x --disable-custom-all-reduce=false \\",
+        &Question::default(),
+    );
+    assert!(found(&wrong, "engine-refuses").is_some(), "{wrong:#?}");
+    // Variables whose command is missing.
+    let variables = judged("NCCL_P2P_DISABLE=1 \\", &Question::default());
+    assert!(
+        variables.not_judged.iter().any(|n| n.contains("cut off")),
+        "{variables:#?}"
+    );
+    // A backslash that joins lines cuts nothing, however they end.
+    let whole = judged("vllm serve x \\\r\n -tp 2", &Question::default());
+    assert_eq!(whole.outcome(), LaunchOutcome::NothingWrong, "{whole:#?}");
+}
+
+/// NCCL knows its words by their letters, and takes any other value for none.
+#[test]
+fn levels_that_are_no_words_are_told() {
+    for (value, told) in [
+        ("FOO", true),
+        ("loc", true),
+        ("sys", true),
+        ("NODE", true),
+        ("", true),
+        ("LOC", false),
+        ("NVL", false),
+        ("PHB", false),
+        ("SYS", false),
+        ("3", false),
+    ] {
+        for engine in ["vllm serve x -tp 2", "all_reduce_perf -g 2"] {
+            let text = format!("NCCL_P2P_LEVEL={value} {engine}");
+            let answer = judged(&text, &Question::default());
+            let found = found(&answer, "level-not-a-word");
+            assert_eq!(found.is_some(), told, "{text}: {answer:#?}");
+            assert!(found.is_none_or(|p| p.wrong.contains("not set")));
+        }
+    }
+}
+
+/// A flag that takes a value takes the next one for none: the engine does not start.
+#[test]
+fn flags_without_their_value_are_refused() {
+    for (text, flag) in [
+        ("vllm serve x -tp 2 --dtype", "--dtype"),
+        ("vllm serve x -tp 2 --dtype --enforce-eager", "--dtype"),
+        ("vllm serve x --max-num-seqs --dtype half", "--max-num-seqs"),
+        ("vllm serve --model -tp 2", "--model"),
+        ("vllm serve x -sc.method", "--speculative-config.method"),
+        ("sglang serve x --tp 2 --dtype", "--dtype"),
+        (
+            "sglang serve x --speculative-num-draft-tokens --tp 2",
+            "--speculative-num-draft-tokens",
+        ),
+    ] {
+        let answer = judged(text, &Question::default());
+        let problem = found(&answer, "engine-refuses");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {answer:#?}"));
+        assert_eq!(problem.severity, Severity::Critical);
+        assert!(
+            problem
+                .wrong
+                .contains(&format!("{flag} is given without a value")),
+            "{text}: {}",
+            problem.wrong
+        );
+    }
+    let size = judged(
+        "vllm serve x --tensor-parallel-size --enforce-eager",
+        &Question::default(),
+    );
+    assert!(found(&size, "size-not-a-number").is_some(), "{size:#?}");
+    // Of other flags it was not read whether they need one.
+    for text in [
+        "vllm serve x --port",
+        "vllm serve x --config",
+        "sglang serve x --mem-fraction-static",
+        "torchrun --rdzv-id --standalone t.py",
+    ] {
+        let answer = judged(text, &Question::default());
+        assert_eq!(answer.outcome(), LaunchOutcome::NotJudged, "{answer:#?}");
+        let told = |n: &String| n.contains("is given without a value");
+        assert!(answer.not_judged.iter().any(told), "{text}: {answer:#?}");
+    }
+    for text in [
+        "vllm serve x -tp 2 --enforce-eager --no-enable-prefix-caching -ep -O3",
+        "sglang serve x --tp 2 --disable-cuda-graph",
+    ] {
+        let answer = judged(text, &Question::default());
+        let told = |n: &String| n.contains("without a value");
+        assert!(!answer.not_judged.iter().any(told), "{text}: {answer:#?}");
+    }
+}

@@ -75,14 +75,17 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
         });
         invocation.place = format!("container {name}");
         if let Some((engine, place)) = engines.started(&words) {
-            let ends = engines.ends_with_program(&engine);
+            let switches = engines.ends_with_program(&engine);
             invocation.engine = Some(engine);
-            invocation.flags_from(words.get(place..).unwrap_or_default(), ends);
+            let own = words.get(place..).unwrap_or_default();
+            invocation.flags_from(own, switches.as_deref());
         } else if let Some(first) = nested.into_iter().next() {
             invocation.engine = first.engine;
             invocation.flags = first.flags;
             invocation.positional = first.positional;
             invocation.variables = first.variables;
+            invocation.cut = first.cut;
+            invocation.program = first.program;
             invocation.unread.extend(first.unread);
         } else {
             // A fragment may leave the command out and hold only what goes behind it.
@@ -93,7 +96,7 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 invocation.engine = guess(&invocation.variables, engines);
             }
             if begins {
-                invocation.flags_from(&flags, false);
+                invocation.flags_from(&flags, None);
             }
         }
         if invocation.engine.is_some() {

@@ -1,11 +1,12 @@
 //! Which GPUs a launch uses: every size by which it has more ranks than its tensor-parallel group, and what it may see.
 //! A pair counts as used when any of its groups touches it.
 
-use super::{read::Invocation, traps::Facts};
+use super::{read::Invocation, shell::is_left_out, traps::Facts};
 use crate::{
+    advise::admission::counted,
     diagnose::Evidence,
     model::{finding::Severity, launch::LaunchProblem, pair::GpuIndex},
-    profile::Launch,
+    profile::{Launch, Times},
 };
 
 /// What a container was given.
@@ -42,7 +43,7 @@ pub(super) fn size(invocation: &Invocation, names: &[String], every: &[String]) 
         return Size::Wrong(format!("{} is given without a value", flag.name));
     };
     match value.parse::<u32>() {
-        _ if value.contains(['$', '`']) => Size::Open,
+        _ if value.contains(['$', '`']) || is_left_out(value) => Size::Open,
         _ if every.iter().any(|word| word == value) => Size::EveryVisible,
         Ok(ranks) if ranks > 0 => Size::Ranks(ranks),
         Ok(_) | Err(_) => Size::Wrong(format!(
@@ -78,6 +79,11 @@ impl Used {
     }
 }
 
+/// "1 GPU", "4 GPUs".
+pub(super) fn gpus(count: u32) -> String {
+    counted(u64::from(count), "GPU")
+}
+
 /// A GPU that a list names and that is not there.
 struct Missing {
     /// "CUDA_VISIBLE_DEVICES names GPU '9', and the host of the report has 8".
@@ -111,6 +117,10 @@ pub(super) fn used(
     used.limited = list.is_some();
     used.visible = list.and_then(|l| l.members);
     count(launch, invocation, facts, seen, evidence, &mut used);
+    if invocation.cut {
+        used.told.push_str(", as far as the text goes");
+        used.count = None;
+    }
     if let Some(missing) = missing {
         let problem = not_there(&missing, seen.unwrap_or(0), &used);
         used.problems.push(problem);
@@ -139,7 +149,11 @@ pub(super) fn used(
     {
         used.problems.push(does_not_start(
             "more-gpus-than-visible",
-            format!("{} needs {needed} GPUs, and {whose} {there}: it does not start", used.told),
+            format!(
+                "{} needs {}, and {whose} {there}: it does not start",
+                used.told,
+                gpus(needed)
+            ),
             "make the sizes smaller, or let it see more GPUs (CUDA_VISIBLE_DEVICES, the container's devices)",
         ));
     }
@@ -153,8 +167,7 @@ fn not_there(missing: &Missing, seen: u32, used: &Used) -> LaunchProblem {
     let needed = used.count.unwrap_or(1).max(1);
     let left = match seen {
         0 => "no GPU".to_string(),
-        1 => "1 GPU".to_string(),
-        n => format!("{n} GPUs"),
+        some => gpus(some),
     };
     if !missing.ends {
         let wrong = format!("{told}: it does not start");
@@ -166,7 +179,8 @@ fn not_there(missing: &Missing, seen: u32, used: &Used) -> LaunchProblem {
     }
     if seen < needed {
         let wrong = format!(
-            "{told}: CUDA ends the list there, so {left} is left, and {} needs {needed}: it does not start",
+            "{told}: CUDA ends the list there, so {left} {} left, and {} needs {needed}: it does not start",
+            if seen > 1 { "are" } else { "is" },
             used.told
         );
         return does_not_start("gpu-not-there", wrong, CHANGE);
@@ -269,6 +283,43 @@ fn count(
         total = total.and_then(|t| t.checked_mul(invocation.processes));
     }
     used.count = total;
+}
+
+/// Ranks over which a flag without a value spreads the experts.
+pub(super) fn experts(launch: &Launch, invocation: &Invocation, tp: u32) -> u32 {
+    times(launch, invocation)
+        .filter(|(times, _)| times.experts)
+        .fold(tp, |ranks, (_, size)| ranks.saturating_mul(size))
+}
+
+/// Ranks that exchange data with each other on the GPUs, in groups of any kind.
+pub(super) fn exchanging(
+    launch: &Launch,
+    invocation: &Invocation,
+    facts: &Facts,
+    count: Option<u32>,
+) -> u32 {
+    if launch.every_visible {
+        return count.unwrap_or(1);
+    }
+    times(launch, invocation)
+        .filter(|(times, _)| !times.alone || facts.expert_parallel > 1)
+        .fold(facts.tp, |ranks, (_, size)| ranks.saturating_mul(size))
+        .saturating_mul(invocation.processes.max(1))
+}
+
+/// Sizes beside the tensor-parallel one that multiply the ranks here.
+fn times<'a>(
+    launch: &'a Launch,
+    invocation: &'a Invocation,
+) -> impl Iterator<Item = (&'a Times, u32)> {
+    let multiplies = |times: &&Times| invocation.flag(&times.unless).is_none();
+    launch.times.iter().filter(multiplies).filter_map(|times| {
+        match size(invocation, &times.flags, &[]) {
+            Size::Ranks(size) => Some((times, size)),
+            _ => None,
+        }
+    })
 }
 
 /// CUDA's own list.

@@ -474,28 +474,28 @@ fn table() -> Vec<(u32, Shown)> {
             25,
             Launch(
                 "expandable-segments",
-                s("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True vllm serve x"),
+                s("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True vllm serve x -tp 2"),
             ),
         ),
         (
             25,
             Launch(
                 "expandable-segments",
-                s("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True sglang serve x"),
+                s("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True sglang serve x --tp 2"),
             ),
         ),
         (
             25,
             Launch(
                 "expandable-segments-by-the-new-name",
-                s("PYTORCH_ALLOC_CONF=expandable_segments:True vllm serve x"),
+                s("PYTORCH_ALLOC_CONF=expandable_segments:True vllm serve x -tp 2"),
             ),
         ),
         (
             25,
             Launch(
                 "expandable-segments-by-the-new-name",
-                s("PYTORCH_ALLOC_CONF=expandable_segments:True sglang serve x"),
+                s("PYTORCH_ALLOC_CONF=expandable_segments:True sglang serve x --tp 2"),
             ),
         ),
         (

@@ -53,7 +53,9 @@ pub(super) fn forbidden(
             });
         }
     }
-    slow_kernels(engine, invocation, group, answer);
+    if weighing.request.tp > 1 {
+        slow_kernels(engine, invocation, group, answer);
+    }
     let mut switches = engine.peer_off.iter();
     if switches.any(|s| s.name == "NCCL_P2P_DISABLE" && !left_on(s, invocation))
         && let Some(wrong) = weighing.evidence.and_then(registry_words)

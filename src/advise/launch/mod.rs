@@ -3,9 +3,12 @@
 
 #[cfg(test)]
 mod as_parsed;
+mod clauses;
 mod containers;
 mod devices;
 mod document;
+#[cfg(test)]
+mod exchanging;
 #[cfg(test)]
 mod field_traps;
 mod forbidden;

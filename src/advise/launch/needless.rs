@@ -2,9 +2,10 @@
 //! something else asks for, or that touches nothing which would run here, is none.
 
 use super::{
+    clauses::holds,
     forbidden::lacks,
     read::{Invocation, plain},
-    traps::{Facts, holds},
+    traps::Facts,
 };
 use crate::{
     advise::{
@@ -75,7 +76,8 @@ pub(super) fn needless(
         let own: Vec<&Backend> = engine
             .backends
             .iter()
-            .filter(|b| b.by_default && of(b))
+            // Kernels of all-reduces need a group to reduce over; NCCL serves every exchange.
+            .filter(|b| b.by_default && of(b) && facts.tp > 1)
             .filter(|b| matches!(weighing.refusal(b), None | Some(Refusal::TooLarge(_))))
             .collect();
         if own.is_empty() && !of_nccl(switch) {

@@ -1,10 +1,13 @@
 //! A launch as the engine's own parser takes it: which of several words counts, which are undone by a later one, and which it
 //! refuses. What is not known of a parser (`profiles/names`) stays as it was read.
 
-use super::read::{Flag, Invocation};
+use super::{
+    read::{Flag, Invocation, plain},
+    shell::is_left_out,
+};
 use crate::{
     model::{finding::Severity, launch::LaunchProblem},
-    profile::{Launch, ModelWord, Names, Parser},
+    profile::{Launch, ModelWord, Names, Parser, SettingKind},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +19,8 @@ pub(super) struct Taken {
     pub(super) refused: Vec<LaunchProblem>,
     /// What counts otherwise than a reader may think.
     pub(super) notes: Vec<LaunchProblem>,
+    /// What it may refuse, or take.
+    pub(super) open: Vec<String>,
 }
 
 /// `invocation` as the program of `names` takes it.
@@ -29,6 +34,7 @@ pub(super) fn taken(
         invocation: invocation.clone(),
         refused: Vec::new(),
         notes: Vec::new(),
+        open: Vec::new(),
     };
     let Some((names, parser)) = names.and_then(|n| Some((n, n.parser?))) else {
         return taken;
@@ -42,6 +48,8 @@ pub(super) fn taken(
     if parser == Parser::Argparse {
         reader.underscores(&mut taken);
         reader.switches(&mut taken);
+        reader.short_objects(&mut taken);
+        reader.valueless(&mut taken);
         reader.objects(&mut taken);
         reader.several(&mut taken);
     }
@@ -165,6 +173,8 @@ impl Reader<'_> {
                 continue;
             };
             match flag.value.take() {
+                // What stands there is said to be missing.
+                Some(value) if is_left_out(&value) => {}
                 Some(value) if flag.joined => {
                     let off = match word.on && self.names.negatable.contains(&word.flag) {
                         true => format!(
@@ -239,6 +249,53 @@ impl Reader<'_> {
         invocation.flags = kept;
     }
 
+    /// Flags that take a value and have none. Those of ranks are read where the ranks are counted.
+    fn valueless(&self, taken: &mut Taken) {
+        let kind = |flag: &Flag| {
+            let settings = self.launch.settings();
+            let own = settings
+                .iter()
+                .find(|s| s.flags.iter().any(|name| plain(name) == flag.name));
+            own.map(|s| s.kind)
+        };
+        let mut kept = Vec::new();
+        for flag in std::mem::take(&mut taken.invocation.flags) {
+            let head = flag.name.split('.').next().unwrap_or_default();
+            let takes_one = flag.value.is_none()
+                && self.knows(head)
+                && self.names.switch(head).is_none()
+                && !self.names.optional.iter().any(|own| own == head);
+            match kind(&flag) {
+                Some(SettingKind::Value) if takes_one => taken.refused.push(self.refuses(
+                    format!("{} is given without a value", flag.name),
+                    "give it its value, or leave it out".to_string(),
+                    vec![format!("{} VALUE", flag.name)],
+                )),
+                Some(SettingKind::Ranks) => kept.push(flag),
+                _ if takes_one => {
+                    taken.open.push(format!(
+                        "{} is given without a value: {} refuses that of a flag that needs one, and whether this one does was not read",
+                        flag.name, self.engine_name
+                    ));
+                    kept.push(flag);
+                }
+                _ => kept.push(flag),
+            }
+        }
+        taken.invocation.flags = kept;
+    }
+
+    /// `-cc.mode 3` is `--compilation-config.mode 3`.
+    fn short_objects(&self, taken: &mut Taken) {
+        for flag in &mut taken.invocation.flags {
+            let end = flag.name.find('.').unwrap_or(flag.name.len());
+            let (head, keys) = flag.name.split_at(end);
+            if let Some(long) = self.names.short_objects.get(head) {
+                flag.name = format!("{long}{keys}");
+            }
+        }
+    }
+
     /// Flags whose value is a JSON object: the last object counts whole, and single keys (--flag.key) make one of their own that
     /// takes its place.
     fn objects(&self, taken: &mut Taken) {
@@ -287,26 +344,15 @@ impl Reader<'_> {
 
     /// One setting with several values: the last counts.
     fn several(&self, taken: &mut Taken) {
-        let l = self.launch;
-        let lists = [
-            &l.tp,
-            &l.data_parallel,
-            &l.expert_parallel,
-            &l.model,
-            &l.batch,
-            &l.drafts,
-            &l.method,
-            &l.dtype,
-            &l.devices,
-        ];
-        let times = l.times.iter().map(|t| &t.flags);
+        let settings = self.launch.settings();
+        let one = settings.iter().filter(|s| s.kind != SettingKind::Other);
         let mut said: BTreeSet<&str> = BTreeSet::new();
-        for names in lists.into_iter().chain(times) {
+        for names in one.map(|s| s.flags) {
             let own: Vec<&Flag> = taken
                 .invocation
                 .flags
                 .iter()
-                .filter(|f| names.contains(&f.name))
+                .filter(|f| names.iter().any(|name| plain(name) == f.name))
                 .collect();
             let (Some(first), Some(last)) = (own.first(), own.last()) else {
                 continue;

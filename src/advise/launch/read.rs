@@ -1,6 +1,13 @@
 //! From pasted text to launches: which engine, with which flags and variables, inside which container.
 
-use super::{containers, devices::Given, document, script::Script, shell::Word};
+use super::{
+    containers,
+    devices::Given,
+    document,
+    script::Script,
+    shell::{Word, is_left_out},
+    spelling::own_list,
+};
 use crate::profile::{EngineProfile, Profiles};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +35,10 @@ pub struct Invocation {
     pub devices: Option<Given>,
     /// How often a starter in front of it (mpirun) starts it; 0 and 1 are once.
     pub processes: u32,
+    /// Words of it are missing, so that a flag which it lacks may be given all the same.
+    pub cut: bool,
+    /// The user's own program behind it, whose words are no flags of the engine.
+    pub program: Option<String>,
     /// What could not be read.
     pub unread: Vec<String>,
 }
@@ -91,8 +102,9 @@ impl Invocation {
         self.flag(names)?.value.as_deref()
     }
 
-    /// Takes flags and other words in; `ends`: behind the first other word stands a program of the user's.
-    pub(super) fn flags_from(&mut self, words: &[Word], ends: bool) {
+    /// Takes flags and other words in; `switches`: behind the first other word stands a program of the user's, and behind
+    /// these flags stands no value that could be taken for it.
+    pub(super) fn flags_from(&mut self, words: &[Word], switches: Option<&[String]>) {
         if self.flags.is_empty() && self.positional.is_empty() {
             self.led = words.first().is_some_and(|word| !is_flag(&word.text));
         }
@@ -101,16 +113,19 @@ impl Invocation {
             if word.opaque {
                 self.unread.push(only_a_shell(&word.text, word.line));
             }
+            // "..." stands for words; "--tensor-par..." at the end is the rest of one.
+            let alone = word
+                .text
+                .trim_end_matches(['.', '\u{2026}', '\\'])
+                .is_empty();
+            if is_left_out(&word.text) && (alone || rest.peek().is_none()) {
+                self.cut_off(word);
+                continue;
+            }
             if !is_flag(&word.text) {
                 self.positional.push(word.text.clone());
-                if ends {
-                    let count = rest.count();
-                    if count > 0 {
-                        self.unread.push(format!(
-                            "the arguments of {} are its own program's",
-                            word.text
-                        ));
-                    }
+                if switches.is_some() {
+                    self.program = Some(word.text.clone());
                     return;
                 }
                 continue;
@@ -118,7 +133,11 @@ impl Invocation {
             let (name, value, joined) = match word.text.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_string()), true),
                 None => {
-                    let next = rest.next_if(|next| !is_flag(&next.text));
+                    let takes = switches.is_none_or(|none| !none.contains(&plain(&word.text)));
+                    let next = rest.next_if(|next| takes && !is_flag(&next.text));
+                    if let Some(next) = next.filter(|n| is_left_out(&n.text)) {
+                        self.cut_off(next);
+                    }
                     if let Some(next) = next.filter(|n| n.opaque) {
                         self.unread.push(only_a_shell(
                             &format!("{} {}", word.text, next.text),
@@ -148,6 +167,18 @@ impl Invocation {
                 object: None,
             });
         }
+    }
+
+    fn cut_off(&mut self, word: &Word) {
+        self.cut = true;
+        let place = match word.line {
+            0 => String::new(),
+            line => format!(" on line {line}"),
+        };
+        self.unread.push(format!(
+            "the command is cut off at '{}'{place}: what stands there is not known; give all of it",
+            word.text
+        ));
     }
 }
 
@@ -275,12 +306,14 @@ impl Engines<'_> {
         all
     }
 
-    /// Whether the arguments of this engine end with a program of the user's.
-    pub(super) fn ends_with_program(&self, engine: &str) -> bool {
-        self.profiles
-            .engine(engine)
-            .and_then(|e| e.launch.as_ref())
-            .is_some_and(|l| l.program)
+    /// For an engine whose arguments end with a program of the user's, those of its flags that take no value.
+    pub(super) fn ends_with_program(&self, engine: &str) -> Option<Vec<String>> {
+        let engine = self.profiles.engine(engine)?;
+        engine.launch.as_ref().filter(|l| l.program)?;
+        let names = own_list(engine, self.profiles);
+        Some(names.map_or_else(Vec::new, |n| {
+            n.switches.iter().chain(n.short.keys()).cloned().collect()
+        }))
     }
 
     /// The engine that `words` start, and where its arguments begin.

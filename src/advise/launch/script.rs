@@ -3,7 +3,7 @@
 use super::{
     devices::Given,
     read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
-    shell::{self, Values, Word},
+    shell::{self, Values, Word, is_left_out},
 };
 use std::collections::BTreeMap;
 
@@ -82,6 +82,16 @@ impl<'a> Script<'a> {
                 break;
             }
             rest = tail;
+        }
+        // Variables, and a command that is not there any more.
+        if let [word] = rest
+            && is_left_out(&word.text)
+        {
+            self.elsewhere.push(format!(
+                "the text is cut off at '{}' on line {}: which command gets the variables is not known",
+                word.text, word.line
+            ));
+            rest = &[];
         }
         let Some((first, tail)) = rest.split_first() else {
             for (name, value) in own {
@@ -190,11 +200,11 @@ impl<'a> Script<'a> {
                 .cloned()
                 .collect();
         }
-        let ends = invocation
+        let switches = invocation
             .engine
             .as_deref()
-            .is_some_and(|id| self.engines.ends_with_program(id));
-        invocation.flags_from(rest.get(place..).unwrap_or_default(), ends);
+            .and_then(|id| self.engines.ends_with_program(id));
+        invocation.flags_from(rest.get(place..).unwrap_or_default(), switches.as_deref());
         self.found.push(invocation);
         Ok(())
     }

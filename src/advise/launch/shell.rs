@@ -51,6 +51,16 @@ impl Raw {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Command {
     words: Vec<Raw>,
+    /// The text ends in a backslash, so that a line is missing.
+    cut: bool,
+}
+
+/// What stands in place of words that the text does not hold any more.
+const CUT: &str = "\\";
+
+/// Whether a word stands for others, or for a part of itself, that were left out of the text: "...", a backslash at its end.
+pub(super) fn is_left_out(text: &str) -> bool {
+    text == CUT || text.ends_with("...") || text.ends_with('\u{2026}')
 }
 
 /// Values by name; an array has several.
@@ -62,12 +72,14 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
         chars: text.chars().collect(),
         at: 0,
         line: 1,
+        cut: false,
     };
     let mut all = Vec::new();
     loop {
         let (words, end) = reader.command(None)?;
         if !words.is_empty() {
-            all.push(Command { words });
+            let cut = reader.cut;
+            all.push(Command { words, cut });
         }
         if end {
             return Ok(all);
@@ -78,12 +90,19 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
 impl Command {
     /// The words with the variables of `values` filled in, arrays left out. A variable outside quotes is split at blanks, as
     /// a shell does.
+    ///
+    /// A command that is cut off ends in a word that [is left out](is_left_out).
     pub(super) fn words(&self, values: &Values) -> Vec<Word> {
-        self.words
-            .iter()
-            .filter(|raw| raw.array.is_none())
-            .flat_map(|raw| expand(raw, values))
-            .collect()
+        let whole = self.words.iter().filter(|raw| raw.array.is_none());
+        let mut words: Vec<Word> = whole.flat_map(|raw| expand(raw, values)).collect();
+        if let Some(last) = self.words.last().filter(|_| self.cut) {
+            words.push(Word {
+                text: CUT.to_string(),
+                line: last.line,
+                opaque: false,
+            });
+        }
+        words
     }
 
     /// `NAME=(...)` of this command with its words.
@@ -203,6 +222,8 @@ struct Reader {
     chars: Vec<char>,
     at: usize,
     line: usize,
+    /// The text ends in a backslash.
+    cut: bool,
 }
 
 impl Reader {
@@ -217,6 +238,12 @@ impl Reader {
             self.line += 1;
         }
         Some(c)
+    }
+
+    /// Behind a backslash at the end of a line: another line belongs to it, and none is there where the text is cut off.
+    fn joined(&mut self) {
+        let rest = self.chars.get(self.at..).unwrap_or_default();
+        self.cut |= rest.iter().all(|c| c.is_whitespace());
     }
 
     fn take(&mut self, wanted: char) -> bool {
@@ -250,7 +277,8 @@ impl Reader {
                     }
                 }
                 '\\' => match self.next() {
-                    Some('\n') | None => {}
+                    Some('\r') if self.take('\n') => self.joined(),
+                    Some('\n') | None => self.joined(),
                     Some(escaped) => line.word(here).push(escaped),
                 },
                 '\'' => {
@@ -282,7 +310,12 @@ impl Reader {
                     while self.peek().is_some_and(|c| c != '`') {
                         self.next();
                     }
-                    self.next();
+                    if self.next().is_none() {
+                        return Err(Unclosed {
+                            line: here,
+                            what: "` without its end",
+                        });
+                    }
                     let piece = Piece::Opaque("`...`".to_string());
                     line.word(here).pieces.push(piece);
                 }
@@ -499,6 +532,16 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_ends_in_a_backslash_is_cut_off() {
+        for text in ["a b \\", "a b \\\n", "a b \\\r\n", "a b\\\n  \n"] {
+            assert_eq!(split(text), [["a", "b", CUT]], "{text:?}");
+        }
+        assert_eq!(split("a \\\r\n b"), [["a", "b"]]);
+        assert_eq!(split("a 'b\\'"), [["a", "b\\"]]);
+        assert_eq!(split("a # b\\"), [["a"]]);
+    }
+
+    #[test]
     fn redirections_are_no_words() {
         assert_eq!(split("a >out 2>&1 b < in"), [["a", "b"]]);
         assert_eq!(
@@ -535,7 +578,7 @@ mod tests {
     fn what_is_not_closed_is_named_with_its_line() {
         assert_eq!(commands("a\nb 'c\nd").unwrap_err().line, 2);
         assert_eq!(commands("a \"b").unwrap_err().what, "\" without its end");
-        for text in ["a $(b", "a ${b", "A=(b"] {
+        for text in ["a $(b", "a ${b", "A=(b", "a `b"] {
             assert!(commands(text).is_err(), "{text}");
         }
     }

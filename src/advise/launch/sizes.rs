@@ -4,7 +4,7 @@
 use super::{devices::Size, read::Invocation, traps::Facts};
 use crate::{
     advise::{
-        admission::admitted,
+        admission::{admitted, counted},
         request::{Request, Shape, shape},
         sizing::grouped,
         workspace::{PCIE_IPC_WORLDS, pcie_ipc_workspace_bytes},
@@ -125,6 +125,11 @@ pub(super) fn heads(
     })
 }
 
+/// Whether there is a group that reduces, or may be one.
+fn reduces(facts: &Facts) -> bool {
+    facts.tp > 1 || facts.group_open
+}
+
 fn switched_on(invocation: &Invocation, variable: &str) -> bool {
     invocation
         .variables
@@ -133,8 +138,21 @@ fn switched_on(invocation: &Invocation, variable: &str) -> bool {
 }
 
 fn group_size(invocation: &Invocation, facts: &Facts, variable: &str) -> Option<LaunchProblem> {
-    let covered = PCIE_IPC_WORLDS.contains(&facts.tp);
-    (switched_on(invocation, variable) && !covered).then(|| {
+    let covered = PCIE_IPC_WORLDS.contains(&facts.tp) || facts.group_open;
+    if !switched_on(invocation, variable) || covered {
+        return None;
+    }
+    if facts.tp == 1 {
+        return Some(problem(
+            "pcie-ipc-group-size",
+            Severity::Info,
+            "one GPU has no all-reduce, and pcie_ipc nothing to do".to_string(),
+            "leave the variable out, or give the launch a tensor-parallel group".to_string(),
+            vec![format!("unset {variable}")],
+            "FlashInfer pcie_ipc",
+        ));
+    }
+    Some({
         problem(
             "pcie-ipc-group-size",
             Severity::Warning,
@@ -161,8 +179,9 @@ fn steps_and_drafts(invocation: &Invocation) -> Option<LaunchProblem> {
             "draft-tokens-are-rows",
             Severity::Warning,
             format!(
-                "{steps} steps at top-k 1 verify {} rows, and --speculative-num-draft-tokens {drafts} says another number: in SGLang it counts rows, the root included (vLLM's num_speculative_tokens counts drafts)",
-                steps.saturating_add(1)
+                "{} at top-k 1 verify {}, and --speculative-num-draft-tokens {drafts} says another number: in SGLang it counts rows, the root included (vLLM's num_speculative_tokens counts drafts)",
+                counted(steps, "step"),
+                counted(steps.saturating_add(1), "row")
             ),
             "say steps + 1".to_string(),
             vec![format!(
@@ -183,7 +202,8 @@ fn requests_and_rows(facts: &Facts) -> Option<LaunchProblem> {
             "captures-count-requests",
             Severity::Warning,
             format!(
-                "--cuda-graph-max-bs-decode counts requests in SGLang, and {captured} is {running} running requests x {rows} rows: graphs and workspace are made {rows} times too large (vLLM's capture sizes count tokens)"
+                "--cuda-graph-max-bs-decode counts requests in SGLang, and {captured} is {} x {rows} rows: graphs and workspace are made {rows} times too large (vLLM's capture sizes count tokens)",
+                counted(running, "running request")
             ),
             "say the requests".to_string(),
             vec![format!("--cuda-graph-max-bs-decode {running}")],
@@ -203,7 +223,7 @@ fn workspace(
     const NAME: &str = "SGLANG_PCIE_IPC_MAX_NUMEL";
     let on = switched_on(invocation, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
     let Some(told) = invocation.variables.get(NAME) else {
-        if on && facts.batch.is_none() {
+        if on && facts.batch.is_none() && reduces(facts) && !invocation.cut {
             all.push(problem(
                 "workspace-of-64-rows",
                 Severity::Warning,
@@ -240,7 +260,7 @@ fn workspace(
             "sglang#34528",
         ));
     }
-    let Some(shape) = shape else {
+    let Some(shape) = shape.filter(|_| reduces(facts)) else {
         return;
     };
     let room = admitted(elements, shape.hidden, facts.rows_per_request);
@@ -252,11 +272,12 @@ fn workspace(
                 "draft-width-forgotten",
                 Severity::Warning,
                 format!(
-                    "{}; {} requests of {} rows need {} elements",
+                    "{}; {} of {} {} {}",
                     room.sentence(),
-                    sizing.batch,
-                    sizing.rows_per_request,
-                    grouped(needed)
+                    counted(sizing.batch, "request"),
+                    counted(sizing.rows_per_request, "row"),
+                    if sizing.batch == 1 { "needs" } else { "need" },
+                    counted(needed, "element")
                 ),
                 "give requests x rows per request x hidden".to_string(),
                 set,
@@ -295,8 +316,9 @@ fn workspace(
             "more-running-than-admitted",
             Severity::Warning,
             format!(
-                "{running} requests may run at once, which is {} rows; {}",
-                grouped(running.saturating_mul(facts.rows_per_request)),
+                "{} may run at once, which is {}; {}",
+                counted(running, "request"),
+                counted(running.saturating_mul(facts.rows_per_request), "row"),
                 room.sentence()
             ),
             "bound the running requests, or make room for them".to_string(),
@@ -333,9 +355,12 @@ fn captures(invocation: &Invocation, facts: &Facts) -> Option<LaunchProblem> {
             "captures-count-tokens",
             Severity::Warning,
             format!(
-                "captured sizes are tokens: the largest graph has {largest} rows, and {batch} requests of {} rows have {needed}; steps past {} requests run without a graph, and pcie_ipc has no room for them",
-                facts.rows_per_request,
-                largest / facts.rows_per_request.max(1)
+                "captured sizes are tokens: the largest graph has {}, and {} of {} {} {needed}; steps past {} run without a graph, and pcie_ipc has no room for them",
+                counted(largest, "row"),
+                counted(batch, "request"),
+                counted(facts.rows_per_request, "row"),
+                if batch == 1 { "has" } else { "have" },
+                counted(largest / facts.rows_per_request.max(1), "request")
             ),
             "let the list end at requests x (drafts + 1)".to_string(),
             vec![format!(

@@ -59,29 +59,9 @@ impl Stated {
         let mut flags: BTreeSet<String> = BTreeSet::new();
         let mut variables: BTreeSet<String> = BTreeSet::new();
         if let Some(l) = &engine.launch {
-            let lists = [
-                &l.tp,
-                &l.data_parallel,
-                &l.expert_parallel,
-                &l.model,
-                &l.batch,
-                &l.running,
-                &l.drafts,
-                &l.method,
-                &l.dtype,
-                &l.eager,
-                &l.devices,
-                &l.hosts,
-                &l.files,
-            ];
-            flags.extend(lists.into_iter().flatten().map(|f| plain(f)));
-            flags.extend(
-                l.times
-                    .iter()
-                    .flat_map(|t| t.flags.iter().chain(&t.unless))
-                    .map(|f| plain(f)),
-            );
-            flags.extend(l.one_gpu.iter().map(|n| plain(&n.name)));
+            // A key of a JSON value is no flag by itself.
+            let heads = l.settings().into_iter().flat_map(|s| s.flags);
+            flags.extend(heads.map(|f| plain(f.split('.').next().unwrap_or_default())));
         }
         let switches = engine
             .peer_off

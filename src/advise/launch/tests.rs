@@ -156,20 +156,23 @@ fn traps_fire_on_their_launch() {
         ),
         (
             "nccl-off-pcie-ipc-on",
-            "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x",
+            "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve x -tp 2",
         ),
         (
             "nccl-off-pcie-ipc-on",
-            "NCCL_P2P_DISABLE=1 SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=yes sglang serve x",
+            "NCCL_P2P_DISABLE=1 SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=yes sglang serve x --tp 2",
         ),
         (
             "both-paths-disabled",
-            "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 vllm serve x",
+            "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 vllm serve x -tp 2",
         ),
-        ("nccl-memcpy", "NCCL_P2P_USE_CUDA_MEMCPY=1 sglang serve x"),
+        (
+            "nccl-memcpy",
+            "NCCL_P2P_USE_CUDA_MEMCPY=1 sglang serve x --tp 2",
+        ),
         (
             "level-beside-disable",
-            "NCCL_P2P_DISABLE=1 NCCL_P2P_LEVEL=SYS vllm serve x",
+            "NCCL_P2P_DISABLE=1 NCCL_P2P_LEVEL=SYS vllm serve x -tp 2",
         ),
         ("ggml-p2p-by-presence", "GGML_CUDA_P2P=0 llama-server -m x"),
         ("ggml-p2p-by-presence", "GGML_CUDA_P2P=0 vllm serve x"),
@@ -179,6 +182,7 @@ fn traps_fire_on_their_launch() {
         ),
         ("row-split", "llama-server -m x --split-mode row"),
         ("level-by-number", "NCCL_P2P_LEVEL=5 vllm serve x -tp 4"),
+        ("level-not-a-word", "NCCL_P2P_LEVEL=loc vllm serve x -tp 4"),
         (
             "symm-mem-takes-pcie-ipc",
             "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 sglang serve x --enable-symm-mem",
@@ -213,7 +217,7 @@ fn traps_fire_on_their_launch() {
         ),
         (
             "expandable-segments",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True vllm serve x",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True vllm serve x -tp 2",
         ),
         ("check-that-trusts", "VLLM_SKIP_P2P_CHECK=1 vllm serve x"),
         (

@@ -2,6 +2,7 @@
 //! forbids.
 
 use super::{
+    clauses::{holds, is_asked_for},
     devices::{self, Size, Used},
     forbidden::forbidden,
     needless::needless,
@@ -58,6 +59,12 @@ pub(super) struct Facts {
     pub(super) tp_given: Size,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
+    /// Ranks that exchange data on the GPUs, in groups of any kind.
+    pub(super) exchanging: u32,
+    /// The text does not tell whether there is a tensor-parallel group.
+    pub(super) group_open: bool,
+    /// The text does not tell how many ranks there are.
+    pub(super) ranks_open: bool,
     pub(super) batch: Option<u64>,
     pub(super) running: Option<u64>,
     pub(super) rows_per_request: u64,
@@ -103,6 +110,7 @@ pub fn check(
     let taken = parser::taken(invocation, &engine.name, &launch, names);
     let invocation = &taken.invocation;
     answer.problems.extend(taken.notes);
+    answer.not_judged.extend(taken.open);
     spelling::names(engine, names, profiles, invocation, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
@@ -117,6 +125,14 @@ pub fn check(
     if facts.tp_given == Size::EveryVisible {
         facts.tp = used.count.unwrap_or(1);
     }
+    facts.exchanging = devices::exchanging(&launch, invocation, &facts, used.count);
+    let elsewhere = invocation.place == "variables" || invocation.flag(&launch.files).is_some();
+    facts.group_open = match &facts.tp_given {
+        Size::Absent => elsewhere,
+        Size::EveryVisible => used.count.is_none(),
+        given => *given == Size::Open,
+    };
+    facts.ranks_open = facts.group_open || elsewhere || used.count.is_none();
     // What does not start uses no GPU, and nothing of the host is judged for it.
     let evidence = question.evidence.filter(|_| used.starts());
     let mut request = Request {
@@ -146,7 +162,11 @@ pub fn check(
         Some(_) => judge(&group),
         None => Vec::new(),
     };
-    let group = group.used_by(engine, &users);
+    // A launch without a tensor-parallel group is weighed by all GPUs that exchange data.
+    let group = match &whole {
+        Some(all) if facts.tp == 1 && facts.exchanging > 1 => all.clone(),
+        _ => group.used_by(engine, &users),
+    };
     for name in &launch.files {
         if let Some(file) = invocation.value(std::slice::from_ref(name)) {
             answer.not_judged.push(format!(
@@ -218,16 +238,20 @@ pub fn check(
         {
             continue;
         }
-        // Variables alone do not show which flags they will stand beside.
-        if invocation.place == "variables"
+        // Variables alone do not show which flags they will stand beside, and a part of a command not what else it has.
+        if (invocation.place == "variables" || invocation.cut)
             && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
         {
             if trap.severity == Severity::Info {
                 continue;
             }
             answer.not_judged.push(format!(
-                "{}: the flags are not in this text; the launch then also needs {}",
+                "{}: {} in this text; the launch then also needs {}",
                 trap.id,
+                match invocation.cut {
+                    true => "not all flags are",
+                    false => "the flags are not",
+                },
                 trap.set.iter().map(told).collect::<Vec<_>>().join(", ")
             ));
             continue;
@@ -258,9 +282,15 @@ pub fn check(
             }
         ));
     }
+    if let Some(program) = &invocation.program {
+        answer.outside.push(format!(
+            "what {program} does by itself, and its own arguments"
+        ));
+    }
     scope(
         engine,
         &used,
+        &facts,
         question,
         whole.as_ref(),
         &host_traps,
@@ -336,7 +366,7 @@ fn request(
         None => 1,
         Some(flag) => match flag.value.as_deref().and_then(|v| v.parse().ok()) {
             Some(size) => size,
-            None => facts.tp,
+            None => devices::experts(&launch, invocation, facts.tp),
         },
     };
     let mut text = |what: &str, names: &[String]| -> Option<String> {
@@ -346,8 +376,12 @@ fn request(
     };
     let model = text("model", &launch.model).or_else(|| {
         let first = invocation.positional.first()?;
-        answer.read.push(("model".to_string(), first.clone()));
-        Some(first.clone())
+        let what = match &invocation.program {
+            Some(_) => "program",
+            None => "model",
+        };
+        answer.read.push((what.to_string(), first.clone()));
+        Some(first.clone()).filter(|_| invocation.program.is_none())
     });
     let mut text = |what: &str, names: &[String]| -> Option<String> {
         let value = invocation.value(names)?;
@@ -396,7 +430,11 @@ fn meant(names: &[String], invocation: &Invocation, answer: &LaunchCheck) -> Siz
         let begins = |name: &String| name.starts_with(&flag.name);
         flag.name.starts_with("--") && !names.contains(&flag.name) && names.iter().any(begins)
     });
-    if short { Size::Open } else { Size::Absent }
+    if short || invocation.cut {
+        Size::Open
+    } else {
+        Size::Absent
+    }
 }
 
 /// The first `count` GPUs that the launch sees, where there is a host to find them on. A launch that nothing limits takes the
@@ -452,23 +490,11 @@ fn whole_launch(
     }
 }
 
-/// A clause that something in the launch meets, not its absence.
-fn is_asked_for(clause: &Clause) -> bool {
-    !matches!(
-        clause,
-        Clause::NoFlag(_) | Clause::NoVariable(_) | Clause::TpAbove(_)
-    )
-}
-
-/// "1 GPU", "4 GPUs".
-fn counted(count: u32) -> String {
-    format!("{count} GPU{}", if count == 1 { "" } else { "s" })
-}
-
 /// What this answer speaks of, and what it does not.
 fn scope(
     engine: &EngineProfile,
     used: &Used,
+    facts: &Facts,
     question: &Question,
     whole: Option<&Group>,
     host_traps: &[&str],
@@ -487,9 +513,14 @@ fn scope(
                 .take(count as usize)
                 .map(ToString::to_string)
                 .collect();
-            format!("{}: {} ({})", used.told, counted(count), names.join(","))
+            format!(
+                "{}: {} ({})",
+                used.told,
+                devices::gpus(count),
+                names.join(",")
+            )
         }
-        (Some(count), None) => format!("{}: {}", used.told, counted(count)),
+        (Some(count), None) => format!("{}: {}", used.told, devices::gpus(count)),
         (None, _) => used.told.clone(),
     };
     match (question.evidence, whole) {
@@ -505,7 +536,10 @@ fn scope(
         )),
         (None, _) => {
             if used.starts() && used.count.is_some() {
-                answer.judged.push(format!("sizes; {gpus}"));
+                answer.judged.push(match facts.exchanging {
+                    1 => format!("{gpus}; one GPU has no all-reduce, so no size of one was judged"),
+                    _ => format!("sizes; {gpus}"),
+                });
             }
             let traps = if host_traps.is_empty() {
                 String::new()
@@ -537,56 +571,6 @@ fn group(
                 ..request.clone()
             };
             Group::of(&alone, None, pools)
-        }
-    }
-}
-
-pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
-    let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
-    match clause {
-        Clause::Flag(names) => invocation.flag(names).is_some(),
-        Clause::NoFlag(names) => invocation.flag(names).is_none(),
-        Clause::FlagIs(named) => invocation
-            .value(std::slice::from_ref(&named.name))
-            .is_some_and(|v| value_is(v, &named.values)),
-        Clause::FlagIsNot(named) => invocation
-            .value(std::slice::from_ref(&named.name))
-            .is_some_and(|v| !value_is(v, &named.values)),
-        Clause::Variable(name) => invocation.variables.contains_key(name),
-        Clause::NoVariable(name) => !invocation.variables.contains_key(name),
-        Clause::VariableIs(named) => invocation
-            .variables
-            .get(&named.name)
-            .is_some_and(|v| value_is(v, &named.values)),
-        Clause::VariableIsNot(named) => invocation
-            .variables
-            .get(&named.name)
-            .is_some_and(|v| !value_is(v, &named.values)),
-        Clause::AnyVariableIs(all) => all.iter().any(|named| {
-            let value = invocation.variables.get(&named.name);
-            value.is_some_and(|v| value_is(v, &named.values))
-        }),
-        Clause::VariableLacks(named) => invocation
-            .variables
-            .get(&named.name)
-            // "^" in front means all but these.
-            .is_some_and(|v| {
-                !v.starts_with('^')
-                    && !v
-                        .split(',')
-                        .any(|i| named.values.iter().any(|n| n == i.trim()))
-            }),
-        Clause::VariableContains(named) => invocation
-            .variables
-            .get(&named.name)
-            .is_some_and(|v| named.values.iter().any(|part| v.contains(part))),
-        Clause::TpAbove(limit) => facts.tp > *limit,
-        Clause::MoreThanTensorParallel(wanted) => {
-            (facts.data_parallel > 1 || facts.expert_parallel > 1) == *wanted
-        }
-        Clause::ExpertParallel(wanted) => (facts.expert_parallel > 1) == *wanted,
-        Clause::IsolatedSharedMemory(wanted) => {
-            facts.tp > 1 && invocation.isolated_shared_memory == *wanted
         }
     }
 }

@@ -2,9 +2,10 @@
 //! profile says it stands on, as consumers are; one of which no rung tests a part is never called proven.
 
 use super::{
+    clauses::holds,
     forbidden::left_on,
     read::Invocation,
-    traps::{Facts, Question, holds},
+    traps::{Facts, Question},
 };
 use crate::{
     advise::{
@@ -39,7 +40,8 @@ pub(super) fn ways(
             .host
             .iter()
             .all(|c| !matches!(weighing.met(c), Met::No(_)));
-        asked && !kept_off && here
+        let grouped = way.reach != Reach::Group || facts.tp > 1 || facts.group_open;
+        asked && !kept_off && here && grouped
     };
     for way in engine.ways.iter().filter(goes) {
         let (Some(e), Some(group)) = (weighing.evidence, whole) else {
@@ -53,6 +55,10 @@ pub(super) fn ways(
             continue;
         };
         if group.unfit.is_none() {
+            let group = match way.reach {
+                Reach::Group => weighing.group,
+                Reach::Launch | Reach::Host => group,
+            };
             one(way, e, question, group, answer);
         }
     }
@@ -60,7 +66,7 @@ pub(super) fn ways(
 
 fn one(way: &Way, e: &Evidence, question: &Question, group: &Group, answer: &mut LaunchCheck) {
     let others: Vec<GpuIndex> = match way.reach {
-        Reach::Launch => Vec::new(),
+        Reach::Launch | Reach::Group => Vec::new(),
         Reach::Host => question
             .candidates
             .iter()
@@ -82,14 +88,14 @@ fn one(way: &Way, e: &Evidence, question: &Question, group: &Group, answer: &mut
     let judged = judged(way, e, &group.gpus, &others);
     let vetoed = match (&judged, &group.peers) {
         (Some(c), _) if c.state == ConsumerState::Vetoed => Some(format!("it is {}", c.sentence)),
-        (Some(_), Peers::Failed(seen)) if way.reach == Reach::Launch => {
+        (Some(_), Peers::Failed(seen)) if way.reach != Reach::Host => {
             Some(format!("peers of this group failed ({seen})"))
         }
         _ => None,
     };
     if let Some(seen) = vetoed {
         let elsewhere = match way.reach {
-            Reach::Launch => "",
+            Reach::Launch | Reach::Group => "",
             Reach::Host => " where its other end is on this host",
         };
         answer.problems.push(LaunchProblem {
