@@ -4,7 +4,7 @@ use super::{
     caveats,
     conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel, is_proven},
     group::{Group, NCCL_P2P, Peers, pools},
-    request::{AdviseError, Request, TYPE_UNKNOWN, shape},
+    request::{AdviseError, Request, Shape, TYPE_UNKNOWN, shape},
     settings::{add, left_over, size},
     sizing::sizing,
     workspace, worth,
@@ -31,34 +31,14 @@ pub fn recommend(
     request: &Request,
     profiles: &Profiles,
 ) -> Result<Recommendation, AdviseError> {
-    let engine = profiles
-        .engine(&request.engine)
-        .ok_or_else(|| AdviseError::UnknownEngine {
-            name: request.engine.clone(),
-            known: profiles
-                .engines
-                .iter()
-                .map(|e| e.id.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
+    let engine = engine_of(request, profiles)?;
     let group = Group::of(request, evidence, pools(engine, &profiles.consumers))?;
     let own = evidence.map(|e| consumers_of(e, &group.gpus, &profiles.consumers));
     let consumers = own.as_deref().unwrap_or(consumers);
     let group = group.used_by(engine, consumers);
     let shape = shape(request, profiles, group.lowest_compute())?;
-    if engine.tp_divides_heads
-        && request.data_parallel <= 1
-        && let Some(shape) = &shape
-        && let Some(undivided) = shape.undivided(request.tp)
-    {
-        return Err(AdviseError::Heads {
-            model: shape.label.clone(),
-            heads: undivided.heads,
-            tp: request.tp,
-            engine: engine.name.clone(),
-            sizes: undivided.sizes,
-        });
+    if let Some(shape) = &shape {
+        heads_divide(engine, request, shape)?;
     }
     let sizing = match &shape {
         Some(shape) => Some(sizing(
@@ -122,6 +102,39 @@ pub fn recommend(
     caveats::warn(engine, evidence, &group, request, &mut answer);
     answer.left_over = left_over(profiles, &answer);
     Ok(answer)
+}
+
+/// The profile of the engine that is asked about.
+pub(super) fn engine_of<'a>(
+    request: &Request,
+    profiles: &'a Profiles,
+) -> Result<&'a EngineProfile, AdviseError> {
+    let known = || profiles.engines.iter().map(|e| e.id.as_str());
+    profiles
+        .engine(&request.engine)
+        .ok_or_else(|| AdviseError::UnknownEngine {
+            name: request.engine.clone(),
+            known: known().collect::<Vec<_>>().join(", "),
+        })
+}
+
+/// Whether `engine` starts with these heads on so many ranks.
+pub(super) fn heads_divide(
+    engine: &EngineProfile,
+    request: &Request,
+    shape: &Shape,
+) -> Result<(), AdviseError> {
+    let asked = engine.tp_divides_heads && request.data_parallel <= 1;
+    match shape.undivided(request.tp).filter(|_| asked) {
+        None => Ok(()),
+        Some(undivided) => Err(AdviseError::Heads {
+            model: shape.label.clone(),
+            heads: undivided.heads,
+            tp: request.tp,
+            engine: engine.name.clone(),
+            sizes: undivided.sizes,
+        }),
+    }
 }
 
 /// What crosses the links in place of reductions, where the choice reduces nothing.

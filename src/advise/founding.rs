@@ -369,14 +369,60 @@ fn a_measured_crossing_is_told_with_what_it_means_per_step() {
         "{}",
         measured.says
     );
-    let inferred = of(WorthBasis::Inferred).unwrap();
+    let inferred = |answer: &Recommendation| -> Vec<String> {
+        let own = answer.worth.iter();
+        own.filter(|w| w.basis == WorthBasis::Inferred)
+            .map(|w| w.says.clone())
+            .collect()
+    };
+    let steps = inferred(&answer);
+    let [one, full] = &steps[..] else {
+        panic!("{steps:?}");
+    };
     assert!(
-        inferred.says.contains("157 reductions of 393,216 bytes"),
-        "{}",
-        inferred.says
+        one.contains("157 reductions of 12,288 bytes")
+            && one.contains("-4.71 ms for every step of one request"),
+        "{one}"
     );
-    assert!(inferred.says.contains("-1.57 ms"), "{}", inferred.says);
+    assert!(
+        full.contains("157 reductions of 393,216 bytes")
+            && full.contains("-1.57 ms for every step of a full batch"),
+        "{full}"
+    );
     assert!(of(WorthBasis::Unknown).is_none());
+    // A batch whose size nobody measured is told with the command that does.
+    let larger = Request {
+        batch: 64,
+        ..asked.clone()
+    };
+    let answer = ask(&host, &larger);
+    assert_eq!(inferred(&answer).len(), 1);
+    let unknown = answer.worth.iter().find(|w| w.basis == WorthBasis::Unknown);
+    let unknown = &unknown.unwrap().says;
+    assert!(
+        unknown.contains("786,432 bytes, a size that was not measured")
+            && unknown.contains("peerproof reduce --model glm-5.2 --tp 8 --batch 64"),
+        "{unknown}"
+    );
+    // NCCL alone: what its share of a step is, and without peers where those are not proven.
+    let alone = Request {
+        engine: "nccl".into(),
+        ..asked.clone()
+    };
+    let steps = inferred(&ask(&host, &alone));
+    assert!(
+        steps[1].contains("90.0 us with NCCL: 14.13 ms of every step of a full batch are NCCL's"),
+        "{steps:?}"
+    );
+    let unproven = Host::root_complex(8);
+    let mut off = asked.clone();
+    assert!(inferred(&ask(&unproven, &off)).is_empty());
+    off.measured.push(time("nccl-p2p-off", 393_216, 200.0));
+    let steps = inferred(&ask(&unproven, &off));
+    assert!(
+        steps.len() == 1 && steps[0].contains("200.0 us with NCCL without peers: 31.40 ms"),
+        "{steps:?}"
+    );
     // What a kernel of ours took says so.
     for time in asked.measured.iter_mut().filter(|t| t.backend != "nccl") {
         time.stand_in = Some("hierarchical".into());

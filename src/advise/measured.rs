@@ -24,6 +24,8 @@ const KIN: &[(&str, &[&str])] = &[
     // One-shot kernels that store to peers, two-shot above a size (TensorRT-LLM).
     ("one-shot-two-shot", &["one-shot-push", "two-shot"]),
     ("one-shot-two-shot-64-mib", &["one-shot-push", "two-shot"]),
+    // The same kernels in FlashInfer's hands (its trtllm all-reduce).
+    ("flashinfer-all-reduce", &["one-shot-push", "two-shot"]),
     // Pushes: to all, in turns, or by islands of four (FlashInfer).
     (
         "flashinfer-pcie-ipc",

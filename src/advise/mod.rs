@@ -16,6 +16,7 @@ mod ranks;
 mod request;
 mod settings;
 mod sizing;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod workspace;
@@ -29,6 +30,7 @@ pub use measured::put_measured;
 pub use p2p_cache::{CacheError, p2p_cache};
 pub use request::{AdviseError, ReductionTime, Request};
 pub use sizing::vllm_largest_capture;
+pub use steps::{Steps, steps};
 pub use workspace::{pcie_ipc_workspace_bytes, trtllm_fusion_workspace_bytes};
 
 /// A switch in words: "unset NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE=1", "--enforce-eager", "no --enable-symm-mem".

@@ -97,6 +97,15 @@ pub enum AdviseError {
     /// Drafts were given and nobody read how this engine counts them.
     #[error("how {0} counts drafts was not read; give --rows-per-request")]
     DraftsUnknown(String),
+    /// Drafts were given and no engine to count them.
+    #[error("engines count drafts differently: give --engine, or --rows-per-request")]
+    DraftsOfNoEngine,
+    /// Ranks that reduce nothing.
+    #[error("{0}: there is no all-reduce to size")]
+    NothingReduced(String),
+    /// Neither model nor hidden size.
+    #[error("a step has no size without --model, --model-config or --hidden")]
+    NoModel,
     /// Not an activation type.
     #[error("unknown activation type '{name}' (known: {known})")]
     UnknownDtype {
@@ -131,7 +140,7 @@ pub enum AdviseError {
     #[error("{0} must be at least 1")]
     Zero(&'static str),
     /// The group does not have `tp` members.
-    #[error("the group has {members} GPUs and --tp is {tp}")]
+    #[error("the group has {members} GPU{} and --tp is {tp}", if *members == 1 { "" } else { "s" })]
     GroupSize {
         /// Members given.
         members: usize,

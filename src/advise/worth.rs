@@ -1,7 +1,10 @@
 //! What a choice is worth: measured on this host where it was, published by others where that fits, and otherwise unknown.
 //! A published number is of another host, and is never turned into one of this.
 
-use super::{conditions::Weighing, request::ReductionTime, sizing::grouped};
+use super::{
+    choose::NCCL_LEVEL, conditions::Weighing, group::Peers, request::ReductionTime,
+    sizing::grouped, steps,
+};
 use crate::{
     diagnose::reductions::{NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS},
     model::{
@@ -44,7 +47,10 @@ pub(super) fn of(
     if reduces && !all.iter().any(|w| w.basis == WorthBasis::Measured) {
         all.push(Worth {
             basis: WorthBasis::Unknown,
-            says: "no reduction was measured on this host: the order is the engine's own, not one of speed".to_string(),
+            says: format!(
+                "no reduction was measured on this host: the order is the engine's own, not one of speed; '{}' measures those of this launch, and --reductions r.json takes them in",
+                steps::command(weighing.request)
+            ),
             source: "no measurement in the report".to_string(),
         });
     }
@@ -77,7 +83,10 @@ pub(super) fn cost(weighing: &Weighing, backends: &[&Backend], nccl: Option<&Bac
         says.push(format!("{} ({})", seen.says, seen.source));
     }
     if says.is_empty() {
-        return "what it costs was not measured here, and nothing published fits this host: 'peerproof reduce --arrangement both --report r.json' measures it".to_string();
+        return format!(
+            "what it costs was not measured here, and nothing published fits this host: '{}' measures it",
+            steps::command(weighing.request)
+        );
     }
     format!("published of other hosts: {}", says.join("; "))
 }
@@ -166,13 +175,17 @@ fn fastest(weighing: &Weighing) -> Vec<Worth> {
     .collect()
 }
 
-/// The choice against NCCL: at this step's size, where they cross, and what that is per token.
+/// The choice against NCCL: where they cross, and what either is per forward pass of one request and of a full batch.
 fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
-    let (base, own) = (times(weighing, NCCL), times(weighing, &answer.backend));
-    if answer.backend == NCCL || base.is_empty() || own.is_empty() {
+    let (base, nccl_is) = baseline(weighing, answer);
+    let own = match answer.backend == NCCL {
+        true => Vec::new(),
+        false => times(weighing, &answer.backend),
+    };
+    if base.is_empty() {
         return Vec::new();
     }
-    let source = format!("{} sizes measured on this host", own.len());
+    let source = format!("{} sizes measured on this host", base.len());
     let whose = stand_ins(&own, &answer.backend);
     let mut all = Vec::new();
     if let Some(says) = crossover(&base, &own, &answer.backend) {
@@ -185,24 +198,69 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
     let Some(sizing) = weighing.sizing else {
         return all;
     };
-    let at = |list: &[&ReductionTime]| {
-        let found = list.iter().find(|t| t.bytes == sizing.payload_bytes);
+    let at = |list: &[&ReductionTime], bytes: u64| {
+        let found = list.iter().find(|t| t.bytes == bytes);
         found.map(|t| t.microseconds)
     };
-    if let (Some(nccl), Some(mine), Some(count)) = (at(&base), at(&own), sizing.all_reduces) {
-        let saved = per_forward_us(count, nccl, mine);
+    let row = sizing.payload_bytes.checked_div(sizing.rows).unwrap_or(0);
+    let one = row.saturating_mul(sizing.rows_per_request);
+    let mut sizes = vec![(one, "one request"), (sizing.payload_bytes, "a full batch")];
+    sizes.dedup_by_key(|(bytes, _)| *bytes);
+    for (bytes, of) in sizes {
+        let Some(nccl) = at(&base, bytes) else {
+            all.push(Worth {
+                basis: WorthBasis::Unknown,
+                says: format!(
+                    "a step of {of} reduces {} bytes, a size that was not measured: '{}' measures it",
+                    grouped(bytes),
+                    steps::command(weighing.request)
+                ),
+                source: source.clone(),
+            });
+            continue;
+        };
+        let Some(count) = sizing.all_reduces else {
+            continue;
+        };
+        let reductions = format!(
+            "{count} reductions of {} bytes in a forward pass, {nccl:.1} us with {nccl_is}",
+            grouped(bytes)
+        );
+        let says = match at(&own, bytes) {
+            Some(mine) => format!(
+                "{reductions} and {mine:.1} us with {}: {:+.2} ms for every step of {of}{whose}",
+                answer.backend,
+                -per_forward_us(count, nccl, mine) / 1000.0
+            ),
+            None => format!(
+                "{reductions}: {:.2} ms of every step of {of} are NCCL's",
+                f64::from(count) * nccl / 1000.0
+            ),
+        };
         all.push(Worth {
             basis: WorthBasis::Inferred,
-            says: format!(
-                "inferred: {count} reductions of {} bytes in a forward pass, {nccl:.1} us with NCCL and {mine:.1} us with {}: {:+.2} ms for every step of a full batch{whose}",
-                grouped(sizing.payload_bytes),
-                answer.backend,
-                -saved / 1000.0
-            ),
-            source,
+            says,
+            source: source.clone(),
         });
     }
     all
+}
+
+/// NCCL as this answer lets it run, and that in words: with its own choice of paths, told to use peers at any distance, or
+/// kept off them.
+fn baseline<'a>(
+    weighing: &Weighing<'a>,
+    answer: &Recommendation,
+) -> (Vec<&'a ReductionTime>, &'static str) {
+    if !matches!(weighing.group.peers, Peers::Proven(_)) {
+        return (times(weighing, NCCL_P2P_OFF), "NCCL without peers");
+    }
+    let told = answer.environment.iter().any(|s| s.name == NCCL_LEVEL);
+    let far = times(weighing, NCCL_P2P_SYS);
+    match told && !far.is_empty() {
+        true => (far, "NCCL with peers at any distance"),
+        false => (times(weighing, NCCL), "NCCL"),
+    }
 }
 
 /// Whose kernels were measured, where they are not those of `backend` itself; to follow what was measured.

@@ -25,6 +25,7 @@ mod render;
 mod selftest;
 mod size;
 mod verdict;
+mod workload;
 
 use crate::{collect, ffi::process, probe};
 use clap::{Parser, Subcommand};

@@ -1,6 +1,6 @@
 //! `peerproof recommend`: launch settings for one engine, from this host, a saved report or numbers alone.
 
-use super::{Surroundings, console, exit::Stop, file, host, map};
+use super::{Surroundings, console, exit::Stop, file, host, map, workload::Workload};
 use crate::{
     advise::{self, Request, launch},
     collect::live::Depth,
@@ -9,10 +9,11 @@ use crate::{
         finding::{Consumer, Recommendation, Severity},
         launch::LaunchCheck,
         pair::GpuIndex,
+        reduction::Reduction,
         report::{Grading, Report},
         snapshot::{Authenticity, Snapshot},
     },
-    profile::{self, ModelProfile, Profiles, Version},
+    profile::{Profiles, Version},
     render::{self, launch::Format},
 };
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
                   peerproof recommend --engine sglang --model glm-5.2 --tp 8 --batch 32 --draft-tokens 4 --from report.json\n  \
                   peerproof recommend --engine vllm --hidden 4096 --tp 2 --batch 32 --draft-tokens 5 --no-host\n  \
                   peerproof recommend --check \"vllm serve M --tensor-parallel-size 8\" --from report.json\n  \
+                  peerproof recommend ... --from report.json --reductions r.json    times of 'peerproof reduce --model ... --report r.json'\n  \
                   eval \"$(peerproof recommend ... --from report.json --format shell)\""
 )]
 pub(super) struct Options {
@@ -35,15 +37,8 @@ pub(super) struct Options {
     /// The engine's version, where rows of its profile hold for some versions only: 0.30.0.
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<Version>,
-    /// Model by id or repository name (`peerproof list`).
-    #[arg(long, value_name = "MODEL")]
-    model: Option<String>,
-    /// The model's own config.json: hidden size, layers and type are read from it.
-    #[arg(long, value_name = "FILE", conflicts_with = "model")]
-    model_config: Option<PathBuf>,
-    /// Hidden size in elements, for a model that is not listed; overrides the model's.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
-    hidden: Option<u64>,
+    #[command(flatten)]
+    workload: Workload,
     /// Tensor-parallel group size.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), required_unless_present_any = ["check", "check_file"])]
     tp: Option<u32>,
@@ -53,18 +48,6 @@ pub(super) struct Options {
     /// Ranks of expert parallelism.
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     ep: u32,
-    /// Requests decoded together.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
-    batch: Option<u64>,
-    /// The engine's own number of speculative tokens (SGLang counts rows, vLLM counts drafts); for DSPARK the block size.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=65_536))]
-    draft_tokens: Option<u64>,
-    /// Speculative method where it changes what the number means: eagle, mtp, dspark, dflash, ngram, ...
-    #[arg(long, value_name = "METHOD")]
-    spec: Option<String>,
-    /// Rows verified per request; overrides --draft-tokens and --spec.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536))]
-    rows_per_request: Option<u64>,
     /// Activation type: bf16, fp16 or fp32; the model's when not given.
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
@@ -77,6 +60,10 @@ pub(super) struct Options {
     /// Take the host and its proofs from a saved report.
     #[arg(long, value_name = "REPORT", conflicts_with = "no_host")]
     from: Option<PathBuf>,
+    /// All-reduce times from another report of the same host, as 'peerproof reduce --report' writes it, in place of those of
+    /// the report that proves its pairs.
+    #[arg(long, value_name = "REPORT", conflicts_with = "no_host")]
+    reductions: Option<PathBuf>,
     /// Look at no host: arithmetic only.
     #[arg(long)]
     no_host: bool,
@@ -181,24 +168,17 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         None => Profiles::embedded(),
     }
     .map_err(|error| Stop::usage(error.to_string()))?;
-    let config = options
-        .model_config
-        .as_ref()
-        .map(model_config)
-        .transpose()?;
     if options.check.is_some() || options.check_file.is_some() {
-        return check(surroundings, options, config, &profiles);
+        return check(surroundings, options, &profiles);
     }
-    let request = request(options, config, &profiles)?;
+    let request = request(options, &profiles)?;
     let host = host_of(surroundings, options)?;
     let evidence = host.evidence();
     let mut request = Request {
         candidates: host.candidates(),
         ..request
     };
-    if let Host::Report(report) = &host {
-        advise::put_measured(&mut request, &report.reductions);
-    }
+    advise::put_measured(&mut request, &reductions(options, &host)?);
     let answer = advise::recommend(evidence.as_ref(), &[], &request, &profiles)
         .map_err(|error| Stop::usage(error.to_string()))?;
     if let Some(path) = &options.write_p2p_cache {
@@ -246,18 +226,14 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
 }
 
 /// What the options ask, without a host.
-fn request(
-    options: &Options,
-    config: Option<ModelProfile>,
-    profiles: &Profiles,
-) -> Result<Request, Stop> {
+fn request(options: &Options, profiles: &Profiles) -> Result<Request, Stop> {
     let engine = options.engine.clone().unwrap_or_default();
     // Engines without a size of their own need no model; those with one would guess it.
     let sized = profiles
         .engine(&engine)
         .is_some_and(|e| e.allocation.is_some());
-    let has_model = options.model.is_some() || options.hidden.is_some() || config.is_some();
-    let missing = match (sized, has_model, options.batch) {
+    let workload = &options.workload;
+    let missing = match (sized, workload.has_model(), workload.batch) {
         (true, false, _) => Some("--model, --model-config or --hidden"),
         (true, true, None) => Some("--batch"),
         _ => None,
@@ -268,36 +244,17 @@ fn request(
         )));
     }
     Ok(Request {
-        engine,
-        model: options.model.clone(),
-        hidden: options.hidden,
-        tp: options.tp.unwrap_or_default(),
-        batch: options.batch.unwrap_or(1),
-        draft_tokens: options.draft_tokens,
-        spec: options.spec.clone(),
-        rows_per_request: options.rows_per_request,
         dtype: options.dtype.clone(),
         group: options
             .gpus
             .as_ref()
             .map(|list| list.iter().copied().map(GpuIndex).collect()),
         engine_version: options.engine_version.clone(),
-        config,
         data_parallel: options.dp,
         expert_parallel: options.ep,
         eager: options.eager,
-        ..Request::default()
+        ..workload.request(&engine, options.tp.unwrap_or_default())?
     })
-}
-
-fn model_config(path: &PathBuf) -> Result<ModelProfile, Stop> {
-    let (name, bytes) = map::read_file(path)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| {
-        Stop::usage(format!(
-            "{name}: not a model's configuration: not UTF-8 text"
-        ))
-    })?;
-    profile::read_config(&name, text).map_err(|error| Stop::usage(error.to_string()))
 }
 
 /// The host that the options name: a report, none, or this one.
@@ -314,6 +271,56 @@ fn host_of(surroundings: &Surroundings, options: &Options) -> Result<Host, Stop>
         return Ok(Host::Absent);
     }
     Ok(Host::Live(Box::new(snapshot)))
+}
+
+/// The all-reduces that were timed on `host`: those of the file that is named, else of its report.
+fn reductions(options: &Options, host: &Host) -> Result<Vec<Reduction>, Stop> {
+    let Some(path) = &options.reductions else {
+        return Ok(match host {
+            Host::Report(report) => report.reductions.clone(),
+            Host::Live(_) | Host::Absent => Vec::new(),
+        });
+    };
+    let timed = report_file(path)?;
+    let refuse = |why: &str| Stop::usage(format!("--reductions: {}: {why}", path.display()));
+    if timed.reductions.is_empty() {
+        return Err(refuse(
+            "no all-reduce was timed in it; 'peerproof reduce --report FILE' writes one",
+        ));
+    }
+    let snapshot = match host {
+        Host::Report(report) => &report.snapshot,
+        Host::Live(snapshot) => snapshot,
+        Host::Absent => {
+            return Err(refuse(
+                "times are of a host, and none is named: give its report with --from",
+            ));
+        }
+    };
+    if timed.authenticity != host.authenticity() {
+        return Err(refuse(
+            "one of the two reports is of a simulated or fault-injected host, and the other is not",
+        ));
+    }
+    // Rows name GPUs by number, so the numbers must mean the same cards.
+    let cards = |snapshot: &Snapshot| -> Option<Vec<String>> {
+        let uuids = snapshot.gpus.iter().map(|gpu| gpu.uuid.known().cloned());
+        uuids.collect()
+    };
+    match (cards(&timed.snapshot), cards(snapshot)) {
+        (Some(timed), Some(asked)) if timed == asked => {}
+        (Some(_), Some(_)) => {
+            return Err(refuse(
+                "its GPUs are not those of the host that is asked about (UUIDs differ): times of another host say nothing of this one",
+            ));
+        }
+        _ => {
+            return Err(refuse(
+                "not every GPU has a UUID in both reports, so nothing shows that they are of one host",
+            ));
+        }
+    }
+    Ok(timed.reductions)
 }
 
 /// Settings for other programs. Where nothing is proven there are none: an empty text does no harm when it is run.
@@ -351,12 +358,7 @@ fn settings(
 }
 
 /// Reads an existing launch and says what is wrong with it.
-fn check(
-    surroundings: &Surroundings,
-    options: &Options,
-    config: Option<ModelProfile>,
-    profiles: &Profiles,
-) -> Result<u8, Stop> {
+fn check(surroundings: &Surroundings, options: &Options, profiles: &Profiles) -> Result<u8, Stop> {
     let (name, text) = match (&options.check, &options.check_file) {
         (Some(command), _) => ("--check".to_string(), command.clone()),
         (None, Some(path)) => {
@@ -376,18 +378,16 @@ fn check(
     };
     let evidence = host.evidence();
     let candidates = host.candidates();
+    let measured = reductions(options, &host)?;
     let question = launch::Question {
         evidence: evidence.as_ref(),
         candidates: &candidates,
         engine: options.engine.as_deref(),
         engine_version: options.engine_version.clone(),
-        model: options.model.as_deref(),
-        config,
-        hidden: options.hidden,
-        reductions: match &host {
-            Host::Report(report) => &report.reductions,
-            Host::Live(_) | Host::Absent => &[],
-        },
+        model: options.workload.model.as_deref(),
+        config: options.workload.config()?,
+        hidden: options.workload.hidden,
+        reductions: &measured,
     };
     let mut checks = Vec::new();
     for one in &launches {

@@ -1,12 +1,17 @@
 //! `peerproof reduce`: all-reduces by algorithm and size, every sum judged, and timed.
 
-use super::{Surroundings, console, exit::Stop, host};
+use super::{Surroundings, console, exit::Stop, host, workload::Workload};
 use crate::{
+    advise::{self, Steps},
     collect::live::Depth,
-    diagnose::reductions::{self, Standing},
+    diagnose::{
+        Evidence,
+        reductions::{self, Standing},
+    },
     gpu::kernels,
     model::{
         case::Outcome,
+        pair::GpuIndex,
         reduction::{Arrangement, Dtype, Launch, MOST_RANKS, Reduction},
         report::{Coverage, Grading, Report, SCHEMA_VERSION, Verdict},
         snapshot::Snapshot,
@@ -16,6 +21,7 @@ use crate::{
         reduced::{self, Order},
         reduction::{self, Mailboxes, Request, Tuning, exact::Values},
     },
+    profile::Profiles,
     render::{self, json},
 };
 use std::{
@@ -28,20 +34,31 @@ use std::{
 #[command(after_help = "Examples:\n  \
                   peerproof reduce                                        every algorithm that all free GPUs can run\n  \
                   peerproof reduce --gpus 0,1 --bytes 12KiB --eager --graph   one size, both ways of launching\n  \
-                  peerproof reduce --arrangement both --report r.json     as engines run; 'recommend --from r.json' uses it")]
+                  peerproof reduce --model glm-5.2 --tp 8 --batch 32 --report r.json   the sizes of a launch; 'recommend ... --reductions r.json' uses them")]
 pub(super) struct Options {
     /// GPUs, a rank on each: indices, UUIDs or PCI addresses, separated by commas; all free ones when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     gpus: Option<Vec<String>>,
+    /// Ranks of the launch whose decode steps are measured, on the first free GPUs, islands together, when --gpus names none.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with = "ranks")]
+    tp: Option<u32>,
+    #[command(flatten)]
+    workload: Workload,
+    /// Serving engine, where drafts are counted its way (`peerproof list`).
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Folder with profiles of your own, beside the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    profiles: Option<PathBuf>,
     /// Algorithms, separated by commas (`peerproof list` has them); all that take so many ranks when not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     algorithm: Option<Vec<String>>,
-    /// Bytes of one rank's vector, separated by commas, KiB and MiB allowed ('512,8KiB,1MiB'); 512 to 16 MiB when not given,
-    /// less on GPUs with little memory.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
+    /// Bytes of one rank's vector, separated by commas, KiB and MiB allowed ('512,8KiB,1MiB'); 512 to 16 MiB when not given
+    /// and less on GPUs with little memory, or those of the model's steps.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, conflicts_with_all = ["model", "model_config", "hidden"])]
     bytes: Option<Vec<u64>>,
-    /// Element types, separated by commas: fp16, bf16, fp32.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "bf16", value_parser = dtype)]
+    /// Element types, separated by commas: fp16, bf16, fp32; the model's, else bf16, when not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = dtype)]
     dtype: Vec<Dtype>,
     /// Only as a captured graph, replayed, as when neither this nor --eager is given.
     #[arg(long)]
@@ -52,9 +69,10 @@ pub(super) struct Options {
     /// Ranks on one GPU, as streams of one process or as two processes; on several GPUs there is a rank on each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: Option<u32>,
-    /// Where the ranks run: one process over all GPUs, or a process per GPU over CUDA IPC as engines run.
-    #[arg(long, value_enum, default_value = "one-process", value_name = "HOW")]
-    arrangement: How,
+    /// Where the ranks run: one process over all GPUs, or a process per GPU over CUDA IPC as engines run; both for a model,
+    /// else one process, when not given.
+    #[arg(long, value_enum, value_name = "HOW")]
+    arrangement: Option<How>,
     /// Blocks of a rank's kernel; the algorithm's own number when not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     blocks: Option<u32>,
@@ -124,6 +142,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
     let algorithms = algorithms(options)?;
+    told_apart(options)?;
     // Before minutes of work, not after.
     if let Some(report) = &options.report {
         super::qualify::check_report_file("--report", report)?;
@@ -131,6 +150,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     let (session, snapshot) = host::read(surroundings, Depth::Full)?;
     host::require_gpu(&snapshot)?;
     let (gpus, left_out) = choose(&snapshot, options)?;
+    let launch = launch(&snapshot, options, &gpus)?;
+    let gpus = match &launch {
+        Some(steps) if options.tp.is_some() => steps.gpus.iter().map(|gpu| gpu.0).collect(),
+        _ => gpus,
+    };
     crate::ffi::process::catch_interrupts();
     let plan = plan::build(
         &snapshot,
@@ -144,9 +168,20 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         },
     );
     let (mut remarks, mut notes) = (left_out, Vec::new());
+    let work = Work::of(options, launch.as_ref());
+    if let Some(steps) = &launch {
+        notes.push(steps.sentence());
+        notes.extend(steps.caveats.iter().cloned());
+    }
     let mut rows = Vec::new();
     let mut authenticity = snapshot.authenticity;
-    for order in orders(options, &snapshot, (&gpus, &algorithms), &mut remarks)? {
+    for order in orders(
+        options,
+        &work,
+        &snapshot,
+        (&gpus, &algorithms),
+        &mut remarks,
+    )? {
         let total = order.gpus.len();
         let mut emit = |row: Reduction| {
             let size = row.bytes;
@@ -162,7 +197,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     }
     drop(session);
     if !options.no_nccl {
-        let mut answer = nccl_rows(surroundings, options, &snapshot, &gpus, &rows)?;
+        let mut answer = nccl_rows(surroundings, (options, &work), &snapshot, &gpus, &rows)?;
         notes.append(&mut answer.notes);
         rows.append(&mut answer.reductions);
     }
@@ -258,6 +293,26 @@ fn choose(snapshot: &Snapshot, options: &Options) -> Result<(Vec<u32>, Vec<Strin
         )));
     }
     let mut left_out = busy;
+    if let Some(tp) = options.tp {
+        let most = MOST_RANKS;
+        if tp > most {
+            return Err(Stop::usage(format!(
+                "--tp {tp}: an all-reduce takes {most} ranks at most"
+            )));
+        }
+        let free = gpus.len();
+        if options.gpus.is_none() && free < tp as usize {
+            left_out.insert(0, format!("--tp {tp} takes as many GPUs, and {free} can be used here; --ranks {tp} in place of --tp runs the kernels on one"));
+            return Err(Stop::inconclusive(left_out.join("; ")));
+        }
+        if options.gpus.is_none() && free > tp as usize {
+            left_out.push(format!(
+                "{} of {free} GPUs take no part: --tp {tp} (--gpus chooses them)",
+                free - tp as usize
+            ));
+        }
+        return Ok((gpus, left_out));
+    }
     if options.ranks.is_some() && gpus.len() > 1 {
         if options.gpus.is_some() {
             return Err(Stop::usage(
@@ -291,6 +346,7 @@ fn choose(snapshot: &Snapshot, options: &Options) -> Result<(Vec<u32>, Vec<Strin
 /// What is run, one arrangement after the other.
 fn orders(
     options: &Options,
+    work: &Work,
     snapshot: &Snapshot,
     (gpus, algorithms): (&[u32], &[String]),
     remarks: &mut Vec<String>,
@@ -314,8 +370,8 @@ fn orders(
         )));
     }
     let memory = free_memory(snapshot, gpus);
-    let sizes = sizes(options, memory, count, remarks)?;
-    let arrangements: &[Arrangement] = match (options.arrangement, one) {
+    let sizes = sizes(work, memory, count, remarks)?;
+    let arrangements: &[Arrangement] = match (work.arrangement, one) {
         (How::OneProcess, true) => &[Arrangement::StreamsOfOneGpu],
         (How::OneProcess, false) => &[Arrangement::OneProcess],
         (How::ProcessPerGpu, true) => &[Arrangement::ProcessesOfOneGpu],
@@ -349,7 +405,7 @@ fn orders(
             arrangement: *arrangement,
             request: Request {
                 algorithms: run.into_iter().map(|id| (*id).clone()).collect(),
-                dtypes: options.dtype.clone(),
+                dtypes: work.dtypes.clone(),
                 sizes: sizes.clone(),
                 launches: match (options.eager, options.graph) {
                     (true, true) => vec![Launch::Eager, Launch::Graph],
@@ -385,7 +441,7 @@ fn orders(
 /// NCCL at the sizes and in the arrangements that ran, on the same GPUs.
 fn nccl_rows(
     surroundings: &Surroundings,
-    options: &Options,
+    (options, work): (&Options, &Work),
     snapshot: &Snapshot,
     gpus: &[u32],
     ours: &[Reduction],
@@ -422,7 +478,7 @@ fn nccl_rows(
         gpus: ranks.iter().map(address).collect::<Result<_, Stop>>()?,
         arrangements,
         sizes,
-        dtypes: options.dtype.clone(),
+        dtypes: work.dtypes.clone(),
         launches,
         in_place: vec![options.in_place],
         samples: options.samples.max(1),
@@ -448,34 +504,139 @@ fn free_memory(snapshot: &Snapshot, gpus: &[u32]) -> u64 {
     free.min().unwrap_or(1 << 30)
 }
 
-/// Sizes that were named, or those of the default that fit.
+/// What is reduced, from the options and from the launch that they describe.
+struct Work {
+    sizes: Sizes,
+    dtypes: Vec<Dtype>,
+    arrangement: How,
+}
+
+enum Sizes {
+    /// By the operator; none may be left out without an error.
+    Named(Vec<u64>),
+    /// Those of a launch's decode steps.
+    OfLaunch(Vec<u64>),
+    /// Those of the default.
+    Usual,
+}
+
+impl Work {
+    fn of(options: &Options, launch: Option<&Steps>) -> Work {
+        let dtypes = match (&options.dtype[..], launch) {
+            ([], Some(steps)) => dtype(steps.dtype.name()).into_iter().collect(),
+            ([], None) => vec![Dtype::Bf16],
+            (named, _) => named.to_vec(),
+        };
+        Work {
+            sizes: match (&options.bytes, launch) {
+                (Some(named), _) => Sizes::Named(named.clone()),
+                (None, Some(steps)) => Sizes::OfLaunch(steps.bytes()),
+                (None, None) => Sizes::Usual,
+            },
+            dtypes,
+            // Engines run a process per GPU, and what reduces through pinned memory runs in one process only.
+            arrangement: options.arrangement.unwrap_or(match launch {
+                Some(_) => How::Both,
+                None => How::OneProcess,
+            }),
+        }
+    }
+}
+
+/// Refuses options that mean nothing without each other, before anything is asked of the host.
+fn told_apart(options: &Options) -> Result<(), Stop> {
+    let workload = &options.workload;
+    let usage = |text: String| Err(Stop::usage(text));
+    if !workload.has_model() {
+        let without = workload
+            .load()
+            .or(options.tp.map(|_| "--tp"))
+            .or(options.engine.as_ref().map(|_| "--engine"))
+            .or(options.profiles.as_ref().map(|_| "--profiles"));
+        return match without {
+            Some(name) => usage(format!(
+                "{name} sizes the steps of a model: give --model, --model-config or --hidden"
+            )),
+            None => Ok(()),
+        };
+    }
+    if workload.batch.is_none() {
+        return usage("--batch is missing: how many requests are decoded together".to_string());
+    }
+    if options.dtype.len() > 1 {
+        return usage(
+            "--dtype: the steps of a launch have one type, and its size counts".to_string(),
+        );
+    }
+    Ok(())
+}
+
+/// The decode steps that the options describe, over the GPUs that they will run on.
+fn launch(snapshot: &Snapshot, options: &Options, gpus: &[u32]) -> Result<Option<Steps>, Stop> {
+    if !options.workload.has_model() {
+        return Ok(None);
+    }
+    let profiles = match &options.profiles {
+        Some(folder) => Profiles::with_folder(folder),
+        None => Profiles::embedded(),
+    }
+    .map_err(|error| Stop::usage(error.to_string()))?;
+    // Ranks that share one GPU are no group of GPUs: only their number counts.
+    let (ranks, share) = match (options.tp, gpus) {
+        (Some(tp), _) => (tp, false),
+        (None, [_]) => (options.ranks.unwrap_or(2), true),
+        (None, all) => (all.len() as u32, false),
+    };
+    let evidence = (!share).then(|| Evidence::new(snapshot, &[], &[]));
+    let mut request = options
+        .workload
+        .request(options.engine.as_deref().unwrap_or_default(), ranks)?;
+    request.dtype = options.dtype.first().map(|dtype| dtype.name().to_string());
+    let members = || gpus.iter().copied().map(GpuIndex).collect();
+    match (share, &options.gpus) {
+        (true, _) => {}
+        (false, Some(_)) => request.group = Some(members()),
+        (false, None) => request.candidates = members(),
+    }
+    advise::steps(evidence.as_ref(), &request, &profiles)
+        .map(Some)
+        .map_err(|error| Stop::usage(error.to_string()))
+}
+
+/// The sizes that run; those that do not fit are told, and refused where the operator named them.
 fn sizes(
-    options: &Options,
+    work: &Work,
     memory: u64,
     ranks: u32,
     remarks: &mut Vec<String>,
 ) -> Result<Vec<u64>, Stop> {
     // Mailboxes hold two sets of vectors of every rank, and twice that where words carry their call.
     let most = memory / 8 / (4 * u64::from(ranks) + 4);
-    let Some(named) = &options.bytes else {
-        let fit: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= most).collect();
-        if fit.len() < SIZES.len() {
-            remarks.push(format!(
-                "sizes above {} bytes: an eighth of the free memory does not hold them",
-                fit.last().copied().unwrap_or(0)
-            ));
-        }
-        return Ok(fit);
+    let mut asked = match &work.sizes {
+        Sizes::Named(sizes) | Sizes::OfLaunch(sizes) => sizes.clone(),
+        Sizes::Usual => SIZES.to_vec(),
     };
-    let mut sizes = named.clone();
-    sizes.sort_unstable();
-    sizes.dedup();
-    if let Some(bytes) = sizes.iter().find(|bytes| **bytes > most) {
+    asked.sort_unstable();
+    asked.dedup();
+    if let Some(odd) = asked.iter().find(|bytes| !bytes.is_multiple_of(4)) {
         return Err(Stop::usage(format!(
-            "--bytes: {bytes} with {ranks} ranks need more than an eighth of the free memory; {most} is the most here"
+            "a step of {odd} bytes is no whole multiple of 4, and kernels here move words of 4 bytes"
         )));
     }
-    Ok(sizes)
+    let fit: Vec<u64> = asked.iter().copied().filter(|n| *n <= most).collect();
+    let Some(over) = asked.iter().find(|bytes| **bytes > most) else {
+        return Ok(fit);
+    };
+    if matches!(work.sizes, Sizes::Named(_)) || fit.is_empty() {
+        return Err(Stop::usage(format!(
+            "{over} bytes with {ranks} ranks need more than an eighth of the free memory; {most} is the most here"
+        )));
+    }
+    remarks.push(format!(
+        "sizes above {} bytes: an eighth of the free memory does not hold them",
+        fit.last().copied().unwrap_or(0)
+    ));
+    Ok(fit)
 }
 
 /// A number of bytes as people write it.

@@ -108,11 +108,12 @@ static void read_rules(void) {
     free(copy);
 }
 
-/* Another file than this library. */
+/* Another library than this one; a copy of this one (a folder copied without its link) is not the real one either. */
 static void *open_other(const char *path, dev_t device, ino_t inode) {
     struct stat at;
     if (stat(path, &at) != 0 || (at.st_dev == device && at.st_ino == inode)) return NULL;
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return library && !dlsym(library, "peerproof_fault_injected") ? library : NULL;
 }
 
 static void *real_library(void) {

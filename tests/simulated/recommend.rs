@@ -5,7 +5,7 @@ use peerproof::model::{finding::Recommendation, report::Report};
 use std::{fs, path::Path, process::Command};
 
 /// `recommend ARGUMENTS`.
-fn recommend(arguments: &[&str]) -> Run {
+pub(crate) fn recommend(arguments: &[&str]) -> Run {
     let mut command = Command::new(peerproof());
     command.arg("recommend").args(arguments);
     run(command)

@@ -386,3 +386,92 @@ fn a_saved_report_of_sums_has_the_page_of_the_run() {
     let page = host.run(&["render", &file, "--format", "html"]).stdout;
     assert!(page.contains("All-reduce: time against bytes"), "{page}");
 }
+
+/// The steps of a launch: exactly their sizes, in both arrangements, over the GPUs that the launch would take.
+#[test]
+fn a_launch_is_measured_at_the_sizes_of_its_own_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (timed, proven) = (path("r.json"), path("q.json"));
+    let launch = ["--model", "qwen3-32b", "--tp", "2", "--batch", "3"];
+    let few = ["--algorithm", "one-shot-push", "--calls", "4"];
+    let drafts = ["--engine", "vllm", "--draft-tokens", "1"];
+    let host = Host::new(EIGHT);
+    let own = ["--report", &timed];
+    let (report, code) = reduce(&host, &[&launch[..], &few, &drafts, &own].concat());
+    assert_eq!(code, Some(0), "{:?}", report.verdict);
+    // 5120 elements of two bytes; one draft makes two rows.
+    let row = 2 * 5120 * 2;
+    for arrangement in [Arrangement::OneProcess, Arrangement::ProcessPerGpu] {
+        let own = report.reductions.iter();
+        let own = own.filter(|r| r.arrangement == arrangement);
+        let sizes: Vec<u64> = own.map(|r| r.bytes).collect();
+        assert_eq!(sizes, [row, 2 * row, 3 * row], "{arrangement:?}");
+    }
+    assert!(report.reductions.iter().all(|r| r.gpus == [0, 1]));
+    assert!(
+        report.notes[0].contains("graphs of 1, 2, 3 requests"),
+        "{:?}",
+        report.notes
+    );
+    // They are taken in beside a report that proves pairs, from the same host only.
+    let quick = ["qualify", "--quick", "--mechanism", "bounce"];
+    let gpus = ["--gpus", "0,1", "--out", &proven];
+    let run = host.run(&[&quick[..], &gpus].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let question = |from: &str, reductions: &str, more: &[&str]| {
+        let source = ["--from", from, "--reductions", reductions];
+        crate::recommend::recommend(&[&["--engine", "vllm"], &launch[..], &source, more].concat())
+    };
+    let answer = question(&proven, &timed, &["--draft-tokens", "1"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+    assert!(
+        answer
+            .stdout
+            .contains("one-shot-push is the fastest proven"),
+        "{}",
+        answer.stdout
+    );
+    let empty = question(&proven, &proven, &[]);
+    assert_eq!(empty.code, Some(64), "{}", empty.stdout);
+    assert!(empty.stderr.contains("no all-reduce was timed"));
+    let (other, elsewhere) = (Host::new(SMALL), path("s.json"));
+    let own = ["--out", &elsewhere];
+    other.run(&[&quick[..], &own].concat());
+    let other = question(&elsewhere, &timed, &[]);
+    assert_eq!(other.code, Some(64), "{}", other.stdout);
+    assert!(other.stderr.contains("UUIDs differ"), "{}", other.stderr);
+}
+
+#[test]
+fn a_launch_that_cannot_be_measured_is_refused_before_anything_runs() {
+    let said = |scenario: &str, arguments: &[&str], code: i32| {
+        let run = Host::new(scenario).run(&[&["reduce"], arguments].concat());
+        assert_eq!(
+            (run.code, run.stdout.as_str()),
+            (Some(code), ""),
+            "{arguments:?}"
+        );
+        run.stderr
+    };
+    let launch = ["--model", "qwen3-32b", "--batch", "2"];
+    let with = |more: &[&'static str]| -> Vec<&str> { [&launch[..], more].concat() };
+    for (arguments, word) in [
+        (vec!["--tp", "2"], "--tp sizes the steps of a model"),
+        (vec!["--batch", "2"], "--batch sizes the steps of a model"),
+        (vec!["--hidden", "64"], "--batch is missing"),
+        (with(&["--tp", "9"]), "8 ranks at most"),
+        (with(&["--tp", "1"]), "no all-reduce to size"),
+        (with(&["--draft-tokens", "3"]), "give --engine"),
+        (with(&["--dtype", "fp16,bf16"]), "one type"),
+        (
+            with(&["--tp", "2", "--gpus", "0"]),
+            "the group has 1 GPU and",
+        ),
+    ] {
+        let said = said(SMALL, &arguments, 64);
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    let few = said("one-gpu", &with(&["--tp", "2"]), 3);
+    assert!(few.contains("1 can be used here"), "{few}");
+}
