@@ -28,6 +28,8 @@ mod apart;
 mod certainty;
 #[path = "diagnose/given.rs"]
 mod given;
+#[path = "diagnose/settings.rs"]
+mod settings;
 
 fn fixture(name: &str) -> (String, Vec<u8>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

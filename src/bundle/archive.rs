@@ -109,6 +109,16 @@ fn harmless(name: &str) -> bool {
             .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
+/// Whether the first member has that name; `bytes` may be the beginning of an archive alone.
+pub fn begins_with(bytes: &[u8], name: &str) -> bool {
+    let mut archive = tar::Archive::new(GzDecoder::new(bytes));
+    let first = archive
+        .entries()
+        .ok()
+        .and_then(|entries| entries.raw(true).next());
+    first.is_some_and(|entry| entry.is_ok_and(|e| *e.path_bytes() == *name.as_bytes()))
+}
+
 /// Reads all members that `wanted` names; the others are looked at and dropped.
 ///
 /// # Errors

@@ -1,16 +1,137 @@
-//! Files that a command writes for people and programs: refused early when they cannot become one, and never seen half
-//! written, because they are written beside their name and renamed.
+//! Files that a command writes for people and programs: refused early when they cannot become one or would replace what is not ours,
+//! and never seen half written, because they are written beside their name and renamed. Root may name anything, and a slip of the
+//! hand (`--out /etc/passwd`) must not cost a system file: only nothing, an empty file, or one that this program wrote is replaced.
 
 use super::exit::Stop;
+use crate::{
+    bundle::{archive, manifest::MANIFEST},
+    collect::import,
+    render::verdict_file,
+};
 use std::{
-    fs::OpenOptions,
-    io::{self, BufWriter, Write},
+    fs::{File, OpenOptions},
+    io::{self, BufWriter, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
-/// Refuses, in the words of `option`, a path that cannot become a file.
+/// Bytes of a file that are looked at: more than a bundle's list, a page's head or a verdict take.
+const HEAD: u64 = 4 << 20;
+
+/// Refuses, in the words of `option`, a path that cannot become a file, and one that holds what is not ours.
 pub(super) fn check(option: &str, path: &Path) -> Result<(), Stop> {
+    place(option, path)?;
+    holds(option, path, "file that peerproof wrote", is_ours)
+}
+
+/// Refuses a file whose bytes are not `what`. Nothing there, or an empty file that was made for it, loses nothing.
+pub(super) fn holds(
+    option: &str,
+    path: &Path,
+    what: &str,
+    is: impl Fn(&[u8]) -> bool,
+) -> Result<(), Stop> {
+    let shown = path.display();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(Stop::usage(format!(
+                "{option}: {shown} is there and cannot be read to see whether it may be replaced: {error}; name another file, or remove it"
+            )));
+        }
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(HEAD).read_to_end(&mut bytes);
+    if read.is_ok() && (bytes.is_empty() || is(&bytes)) {
+        return Ok(());
+    }
+    Err(Stop::usage(format!(
+        "{option}: {shown} is no {what}, and would be replaced; name another file, or remove it first"
+    )))
+}
+
+/// Whether bytes are the beginning of a file of ours, of whatever version and form.
+fn is_ours(bytes: &[u8]) -> bool {
+    if bytes.starts_with(&archive::GZIP) {
+        return is_bundle(bytes);
+    }
+    let head = String::from_utf8_lossy(bytes.get(..bytes.len().min(64 << 10)).unwrap_or(bytes));
+    let head = head.trim_start();
+    let first = head.lines().take(8).collect::<Vec<_>>().join("\n");
+    // Reports, journals and verdicts begin with their version and that of the program.
+    let document = head.starts_with('{')
+        && ["\"schema_version\"", "\"verdict_version\""]
+            .iter()
+            .any(|key| first.contains(key))
+        && first.contains("\"tool_version\"");
+    let page = head.starts_with("<!DOCTYPE html>")
+        && head.split_once("<title>").is_some_and(|(_, t)| {
+            t.split('<')
+                .next()
+                .is_some_and(|t| t.contains(": peerproof on "))
+        });
+    let markdown = first
+        .lines()
+        .any(|line| line.starts_with("## ") && line.contains(": peerproof on "));
+    let junit = head.starts_with("<?xml")
+        && first.lines().any(|line| {
+            let name = line.strip_prefix("<testsuites name=\"");
+            name.and_then(|n| n.split('"').next())
+                .is_some_and(|n| n.ends_with("peerproof"))
+        });
+    document
+        || page
+        || markdown
+        || junit
+        || head.starts_with("# HELP peerproof_")
+        || is_page_of_text(bytes)
+        || is_peer_cache(bytes)
+        || verdict_file::is_one(bytes)
+}
+
+/// What a run prints, as `render --out FILE.txt` keeps it: near its end the verdict, and below it what to do next or what the exit code
+/// means.
+fn is_page_of_text(bytes: &[u8]) -> bool {
+    const WORDS: [&str; 4] = ["PASS", "WARN", "FAIL", "INCONCLUSIVE"];
+    let graded = |text: &str| {
+        let word = WORDS.iter().find_map(|word| text.strip_prefix(word));
+        word.is_some_and(|rest| rest.starts_with([' ', ':']))
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    let last = lines
+        .get(lines.len().saturating_sub(16)..)
+        .unwrap_or_default();
+    let told = last.iter().any(|line| {
+        let code = line
+            .strip_prefix("exit code ")
+            .and_then(|l| l.split_once("  "));
+        code.is_some_and(|(code, word)| code.len() == 1 && graded(word))
+    });
+    let mut after = last.iter().skip_while(|line| !graded(line)).skip(1);
+    told || after.any(|line| line.starts_with("next ")) || import::is_own_text(bytes)
+}
+
+/// The engines' file of peer verdicts, which `recommend --write-p2p-cache` is asked to replace: {"0->1": true}.
+fn is_peer_cache(bytes: &[u8]) -> bool {
+    let pairs: Result<std::collections::BTreeMap<String, bool>, _> = serde_json::from_slice(bytes);
+    let is_pair = |key: &String| {
+        key.split_once("->").is_some_and(|(s, d)| {
+            [s, d]
+                .iter()
+                .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        })
+    };
+    pairs.is_ok_and(|pairs| !pairs.is_empty() && pairs.keys().all(is_pair))
+}
+
+fn is_bundle(bytes: &[u8]) -> bool {
+    archive::begins_with(bytes, MANIFEST)
+}
+
+/// Refuses, in the words of `option`, a path that cannot become a file.
+pub(super) fn place(option: &str, path: &Path) -> Result<(), Stop> {
     let shown = path.display();
     if path.as_os_str() == "-" {
         return Err(Stop::usage(format!("{option}: '-' is no file")));
@@ -82,7 +203,12 @@ fn put(
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
-    // What stands there is a leftover, or somebody's trap in a folder of all: neither is written through.
+    // What stands there is a leftover, or somebody's trap in a folder of all: neither is written through. A file that is none of ours
+    // is somebody's.
+    let link = draft.symlink_metadata().is_ok_and(|seen| seen.is_symlink());
+    if !link && let Err(stop) = holds("its draft", &draft, "leftover of peerproof", is_ours) {
+        return Err(io::Error::other(stop.message));
+    }
     let _ = std::fs::remove_file(&draft);
     let file = OpenOptions::new()
         .write(true)
@@ -134,21 +260,76 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_ours_is_never_replaced_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let foreign: [&[u8]; 12] = [
+            b"root:x:0:0:root:/root:/bin/bash\n",
+            b"{}",
+            b"[]",
+            b"{\"schema_version\": 2, \"packages\": []}",
+            b"{\"0->1\": \"true\"}",
+            b"{\"mode\": true}",
+            b"<!DOCTYPE html>\n<html><head><title>Notes: peerproof</title></head>",
+            b"## Notes\n\npeerproof on the list of things to try\n",
+            b"<?xml version=\"1.0\"?>\n<testsuites name=\"pytest\">",
+            b"# HELP node_load1 1m load average.\n",
+            b"exit code 0\n",
+            &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3],
+        ];
+        for bytes in foreign {
+            std::fs::write(&path, bytes).unwrap();
+            let stop = check("--out", &path).unwrap_err();
+            assert!(stop.message.contains("remove it first"), "{}", stop.message);
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn ours_of_every_form_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let ours = [
+            "",
+            "{\n  \"schema_version\": 9,\n  \"tool_version\": \"9.0\",\n",
+            "{\"schema_version\":1,\"tool_version\":\"0.1.0\",\"kernels_sha256\":",
+            "{\n  \"verdict_version\": 1,\n  \"tool_version\": \"0.1.0\"}",
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><title>FAIL: peerproof on host-1</title>",
+            "> **SIMULATED**: x\n\n## SIMULATED: PASS: peerproof on host-1\n",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"SIMULATED peerproof\" tests=\"1\">",
+            "# HELP peerproof_info Versions\n",
+            "PASS    all\n\nreport file  q.json\nexit code 0  PASS: all that applies passed\n",
+            "8 ranks\n\nPASS    every sum is exact\nlimits  none\nnext    peerproof qualify\n",
+            "{\"0->0\": true, \"0->1\": false}",
+        ];
+        for text in ours {
+            std::fs::write(&path, text).unwrap();
+            assert!(check("--out", &path).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_planted_draft_is_not_written_through() {
         let folder = tempfile::tempdir().unwrap();
         let (file, victim) = (folder.path().join("file"), folder.path().join("victim"));
         std::fs::write(&victim, "old").unwrap();
-        symlink(&victim, folder.path().join("file.part")).unwrap();
+        let draft = folder.path().join("file.part");
+        symlink(&victim, &draft).unwrap();
         replace(&file, |out| out.write_all(b"new")).unwrap();
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "old");
         assert!(file.symlink_metadata().unwrap().is_file());
+        // Somebody's download is no leftover.
+        std::fs::write(&draft, "half of it").unwrap();
+        let error = replace(&file, |out| out.write_all(b"newer")).unwrap_err();
+        assert!(error.to_string().contains("file.part"), "{error}");
+        assert_eq!(std::fs::read_to_string(&draft).unwrap(), "half of it");
     }
 
     #[test]
     fn a_link_stays_one_and_its_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        std::fs::write(&file, "old").unwrap();
+        std::fs::write(&file, "").unwrap();
         symlink(&file, &link).unwrap();
         check("--out", &link).unwrap();
         replace(&link, |out| out.write_all(b"new")).unwrap();

@@ -588,6 +588,11 @@ pub(super) fn check_report_file(option: &str, out: &Path) -> Result<(), Stop> {
         )));
     }
     file::check(option, out)?;
+    // What is left of a run that was killed lies beside its report, and is ours.
+    file::check(
+        &format!("{option}, its journal"),
+        &out.with_extension("journal"),
+    )?;
     if out.exists() {
         console::note(&format!("{shown} exists and will be replaced"));
     }

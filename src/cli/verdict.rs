@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use std::{
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -166,30 +166,16 @@ pub(super) fn make_way(path: &Path) -> Result<(), Stop> {
 
 /// Refuses a destination without touching it.
 pub(super) fn check(path: &Path) -> Result<(), Stop> {
-    file::check("--verdict-file", path)?;
-    let shown = path.display();
-    let held = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            return Err(Stop::usage(format!(
-                "--verdict-file: {shown} is there and cannot be read to see whether it is an old verdict: {error}"
-            )));
-        }
-    };
-    let mut bytes = Vec::new();
-    let read = held.take(MOST_BYTES).read_to_end(&mut bytes);
-    // One that was made for it and is empty loses nothing.
-    if read.is_ok() && (bytes.is_empty() || verdict_file::is_one(&bytes)) {
-        return Ok(());
-    }
-    Err(Stop::usage(format!(
-        "--verdict-file: {shown} is no verdict file of peerproof, and would be replaced; name another, or remove it first"
-    )))
+    const OPTION: &str = "--verdict-file";
+    file::place(OPTION, path)?;
+    // Narrower than for other files: what stands there is removed before the run, and a report is nothing to lose.
+    file::holds(
+        OPTION,
+        path,
+        "verdict file of peerproof",
+        verdict_file::is_one,
+    )
 }
-
-/// A verdict file of sixteen GPUs with all islands has 40 KB.
-const MOST_BYTES: u64 = 4 << 20;
 
 /// Writes the verdict of `report` beside its name and renames it into place: a reader sees all of it or nothing.
 ///

@@ -3,6 +3,8 @@
 //! wrong, asked of the causes themselves with that supposed; and what the texts cannot tell.
 
 mod answers;
+mod joined;
+mod settings;
 
 use super::{
     evidence::{Evidence, PeerClaim},
@@ -46,7 +48,7 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
     let mut said = answers::answers(snapshot, ticket);
     said.extend(foreign);
     // Where no peer access exists, that is the answer, and what engines say of it follows from it.
-    let conclusions: Vec<Conclusion> = if all_refused(evidence) {
+    let mut conclusions: Vec<Conclusion> = if all_refused(evidence) {
         held.chain(said).collect()
     } else {
         said.into_iter().chain(held).collect()
@@ -89,6 +91,11 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
                 .cloned(),
         );
     }
+    // What settings do is worth knowing, and the answer only where there is no other.
+    let settings = settings::settings(snapshot);
+    if suspects.is_empty() && conclusions.is_empty() {
+        conclusions.extend(settings.iter().cloned());
+    }
     let unknown = unknown(evidence, measured);
     let (next, next_because) = next(
         evidence,
@@ -107,6 +114,9 @@ pub fn ticket(evidence: &Evidence, ticket: &Ticket, verdict: Option<Verdict>) ->
         worst_pair: None,
         reason: None,
     });
+    if !conclusions.iter().any(|c| settings.contains(c)) {
+        conclusions.extend(settings);
+    }
     let meanwhile = answers::meanwhile(snapshot, ticket).filter(|_| !measured);
     Diagnosis {
         verdict,
@@ -234,7 +244,7 @@ fn supposed(
     let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
     // GPUs of a board with NVSwitches talk over NVLink, though lspci shows their PCIe ports only.
     let pairs: Vec<OrderedPair> = OrderedPair::all(count)
-        .filter(|p| !evidence.has_nvlink(*p) && snapshot.nvswitches.is_empty())
+        .filter(|p| !joined::over_nvlink(&evidence, *p))
         .filter(|p| !matches!(evidence.claim(*p), PeerClaim::Refused(_)))
         .collect();
     if pairs.is_empty() {
@@ -401,8 +411,7 @@ fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
     if !measured {
         say("whether bytes arrive: no claim proves it", NEXT_QUALIFY);
     }
-    let nvlink =
-        OrderedPair::all(count).all(|p| e.has_nvlink(p)) || !snapshot.nvswitches.is_empty();
+    let nvlink = OrderedPair::all(count).all(|p| joined::over_nvlink(e, p));
     if all_refused(e) {
         // Nothing of the path between the GPUs is used.
         return out;
@@ -532,6 +541,13 @@ fn next(
     let needs_root = unknown
         .iter()
         .any(|u| u.shown_by.starts_with("sudo ") || u.shown_by.contains("iommu_groups"));
+    if count == 1 {
+        return (
+            NEXT_QUALIFY.to_string(),
+            "with one GPU there are no pairs; it tests the GPU's memory, its way to the host, and sharing between processes"
+                .to_string(),
+        );
+    }
     let names: Vec<&str> = suspects.iter().take(2).map(|f| f.cause.as_str()).collect();
     let command = if needs_root {
         format!("sudo {NEXT_QUALIFY}")

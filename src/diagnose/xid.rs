@@ -18,7 +18,7 @@ const MEMORY: &str = "it is the GPU's own memory or its controller, not a path b
 
 /// What is known of `code`, if anything.
 pub(super) fn meaning(code: u32) -> Option<Meaning> {
-    let of_the_gpu = !matches!(code, 13 | 31 | 43 | 45);
+    let of_the_gpu = !matches!(code, 13 | 31 | 43 | 45 | 154);
     let (what, because, fix) = match code {
         13 => (
             "a kernel of a program was stopped",
@@ -74,6 +74,11 @@ pub(super) fn meaning(code: u32) -> Option<Meaning> {
             "uncontained memory error",
             MEMORY,
             "end all work on the GPU, reset it, then 'nvidia-smi -q -d ECC,ROW_REMAPPER'",
+        ),
+        154 => (
+            "the driver says how the GPU is to be brought back",
+            "a consequence of the Xid before it; the line names what is asked: a reset, or a reboot of the node",
+            "do what the line names, after the first Xid of the same time was looked into",
         ),
         119 | 120 => (
             "the GPU's firmware processor stopped answering",

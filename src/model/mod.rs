@@ -1,6 +1,7 @@
 //! The nouns of peerproof. This floor knows serde and nothing else of the world: no files, no clocks, no CUDA, no
 //! colours. Snapshot and records are ground state and are saved; findings and recommendations are derived from them.
 
+pub mod acs_line;
 pub mod case;
 pub mod comparison;
 pub mod crossover;
@@ -14,6 +15,7 @@ pub mod pair;
 pub mod pci;
 pub mod reading;
 pub mod reduction;
+pub mod registry;
 pub mod report;
 pub mod snapshot;
 pub mod ticket;

@@ -567,6 +567,9 @@ fn read(ticket: &Ticket, page: &mut Page<'_>) -> io::Result<()> {
 /// Evidence words of causes that name a source of a live host, and what the citation of that matter is about.
 const BY_WORD: &[(&str, &str)] = &[
     ("/proc/cmdline", "/proc/cmdline"),
+    ("params: RegistryDwords", "params RegistryDwords"),
+    ("NVreg_RegistryDwords", "params NVreg_RegistryDwords"),
+    ("NvLinkDisable", "params NvLinkDisable"),
     ("NVML", "NVML"),
     ("DMI", "DMI"),
     ("host bridge", "host bridge"),

@@ -52,11 +52,13 @@ fn head(grading: Grading, authenticity: Authenticity) -> String {
     format!("peerproof: {mark}{} ", grading.word())
 }
 
-/// Schedulers' helpers hand the line to `eval`: quotes, dollars, backslashes and their like become question marks, and the
-/// letters of other scripts too.
+/// Schedulers' helpers hand the line to `eval` in quotes of one kind (NHC: single ones) or the other, and a quote in it would end them:
+/// quotes are left out, which costs the sense nothing. Dollars, backslashes and their like become question marks, and the letters
+/// of other scripts too (docs/gates.md).
 fn plain(text: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || " .,:;()/+-_>=%#".contains(c);
-    let kept = text.chars().map(|c| match c {
+    let quote = |c: char| "'\"\u{2018}\u{2019}\u{201c}\u{201d}".contains(c);
+    let kept = text.chars().filter(|c| !quote(*c)).map(|c| match c {
         c if safe(c) => c,
         c if c.is_whitespace() => ' ',
         _ => '?',
@@ -156,6 +158,12 @@ mod tests {
                 assert_eq!(line.trim_end(), line);
             }
         }
+        let quoted = "unknown option '--x' (see \"help\"); isn\u{2019}t";
+        let told = line(Grading::Inconclusive, Authenticity::Hardware, quoted);
+        assert_eq!(
+            told,
+            "peerproof: INCONCLUSIVE unknown option --x (see help); isnt"
+        );
         let line = line(Grading::Fail, Authenticity::Simulated, "x");
         assert_eq!(line, "peerproof: SIMULATED FAIL x");
     }

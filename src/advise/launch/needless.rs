@@ -67,10 +67,14 @@ pub(super) fn needless(
         let of = |b: &&Backend| b.turn_off.iter().any(|s| s.name == switch.name);
         let multicast = switch.multicast || engine.backends.iter().filter(of).any(|b| b.multicast);
         if multicast {
-            answer.outside.push(format!(
+            let what = format!(
                 "whether {} is needless: it is about multicast, which no rung tests",
                 told(switch)
-            ));
+            );
+            // The engine's switches and those of its backends name it both.
+            if !answer.outside.contains(&what) {
+                answer.outside.push(what);
+            }
             continue;
         }
         let own: Vec<&Backend> = engine

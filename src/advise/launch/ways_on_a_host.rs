@@ -193,6 +193,10 @@ fn multicast_is_not_tested() {
             said(&answer, "needless-switches").is_none(),
             "{text}: {answer:#?}"
         );
+        let mut once = answer.outside.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), answer.outside.len(), "{text}: {answer:#?}");
         assert!(
             outside(&answer, "which no rung tests"),
             "{text}: {answer:#?}"

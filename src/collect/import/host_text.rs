@@ -73,7 +73,7 @@ fn command_line(part: &mut Part, text: &str, line: &Line, domains: &mut Domains)
     }
     let iommu: Vec<&str> = text
         .split_whitespace()
-        .filter(|w| w.contains("iommu") || w.contains("acs"))
+        .filter(|w| w.contains("iommu") || w.contains("acs") || w.contains("NVreg_"))
         .collect();
     let shown = match iommu.as_slice() {
         [] => "no iommu word".to_string(),
@@ -281,11 +281,40 @@ pub(super) fn read_group_types(file: &str, lines: &[Line], domains: &mut Domains
     part
 }
 
-/// /proc/driver/nvidia/params and /proc/driver/nvidia/version.
+/// Parameters of the driver that are about peers, by the names of /proc/driver/nvidia/params.
+fn matters(name: &str) -> bool {
+    name.starts_with("RegistryDwords")
+        || matches!(
+            name,
+            "NvLinkDisable"
+                | "DmaRemapPeerMmio"
+                | "EnableResizableBar"
+                | "GrdmaPciTopoCheckOverride"
+                | "PeerMappingOverride"
+                | "EnablePCIERelaxedOrderingMode"
+                | "EnableGpuFirmware"
+        )
+}
+
+/// Parameters that a line of modprobe.d gives the module: "options nvidia NVreg_NvLinkDisable=1". They keep their prefix: asked for
+/// is not in force.
+fn modprobe(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let words = text.strip_prefix("options nvidia ").unwrap_or_default();
+    let words = words.split_whitespace();
+    let pairs = words.filter_map(|word| word.trim_matches(['"', '\'']).split_once('='));
+    pairs.filter(|(name, _)| name.strip_prefix("NVreg_").is_some_and(matters))
+}
+
+/// /proc/driver/nvidia/params and /proc/driver/nvidia/version, and lines of modprobe.d.
 pub(super) fn read_driver(file: &str, lines: &[Line]) -> Part {
     let mut part = Part::new(file, "/proc/driver/nvidia");
     let mut params = Vec::new();
     for line in lines {
+        for (name, value) in modprobe(line.text.trim()) {
+            let plain: String = value.trim_matches(['"', '\'']).chars().take(400).collect();
+            part.cite(format!("params {name}"), plain.clone(), line);
+            params.push((name.to_string(), plain));
+        }
         let Some((name, value)) = line.text.split_once(':') else {
             continue;
         };
@@ -300,18 +329,7 @@ pub(super) fn read_driver(file: &str, lines: &[Line]) -> Part {
             continue;
         }
         let plain: String = value.trim_matches('"').chars().take(400).collect();
-        let matters = name.starts_with("RegistryDwords")
-            || matches!(
-                name,
-                "NvLinkDisable"
-                    | "DmaRemapPeerMmio"
-                    | "EnableResizableBar"
-                    | "GrdmaPciTopoCheckOverride"
-                    | "PeerMappingOverride"
-                    | "EnablePCIERelaxedOrderingMode"
-                    | "EnableGpuFirmware"
-            );
-        if matters && params.len() < 64 {
+        if matters(name) && params.len() < 64 {
             part.cite(format!("params {name}"), plain.clone(), line);
             params.push((name.to_string(), plain));
         }

@@ -8,7 +8,7 @@ use super::{
     part::{MOST_GPUS, Part},
 };
 use crate::{
-    collect::topology,
+    collect::{chips, topology},
     model::{
         pair::{OrderedPair, PairTable},
         pci::PciAddress,
@@ -171,6 +171,7 @@ pub(super) fn join(
         one(&mut snapshot, &mut filler, part, ticket);
     }
     iommu(&mut snapshot, domains, ticket);
+    name_by_lspci(&mut snapshot, ticket);
     snapshot
         .topology
         .disagreements
@@ -187,6 +188,33 @@ pub(super) fn join(
     }
     snapshot.topology.disagreements = all;
     snapshot
+}
+
+/// Names of GPUs that no driver named: what lspci calls them, else the part of their ids. Last of all, because lspci and the driver
+/// spell one product differently.
+fn name_by_lspci(snapshot: &mut Snapshot, ticket: &Ticket) {
+    for gpu in &mut snapshot.gpus {
+        let Some(pci) = gpu.pci.known().filter(|_| gpu.name.known().is_none()) else {
+            continue;
+        };
+        let about = format!("GPU {pci}");
+        let titles = ticket.citations.iter().filter(|c| c.about == about);
+        let listed = titles.filter_map(|c| bracketed(&c.value)).next();
+        let part = gpu.identity.known().and_then(|ids| chips::part(*ids));
+        let name = listed.or_else(|| part.map(|part| part.name.to_string()));
+        if let Some(name) = name {
+            gpu.name = Reading::Known(name);
+        }
+    }
+}
+
+/// "GB202GL [RTX PRO 6000 Blackwell Server Edition] (rev a1)": the product, which ids in brackets are not.
+fn bracketed(title: &str) -> Option<String> {
+    let rest = title.strip_prefix("NVIDIA Corporation")?;
+    let (_, inner) = rest.split_once('[')?;
+    let (inner, _) = inner.split_once(']')?;
+    let told = inner.len() > 1 && !inner.contains([':', '[']);
+    told.then(|| inner.chars().take(80).collect())
 }
 
 /// Makes the list of GPUs before anything is filled: all that some text gives an address, in PCI order; without any
@@ -530,7 +558,18 @@ fn fill_driver(f: &mut Filler, into: &mut Driver, from: &Driver) {
     f.agree("driver flavour", &mut into.flavour, &from.flavour);
     f.first("", &mut into.nvml_version, &from.nvml_version);
     f.first("", &mut into.cuda_version, &from.cuda_version);
-    f.first("", &mut into.params, &from.params);
+    match (&mut into.params, &from.params) {
+        // What is in force and what a file asks for have names of their own.
+        (Reading::Known(params), Reading::Known(more)) => {
+            for (name, value) in more.iter().take(64) {
+                if !params.iter().any(|(known, _)| known == name) {
+                    params.push((name.clone(), value.clone()));
+                }
+            }
+        }
+        (absent, Reading::Known(more)) => *absent = Reading::Known(more.clone()),
+        _ => {}
+    }
 }
 
 fn claims(snapshot: &mut Snapshot, f: &mut Filler, from: &Snapshot, places: &[Option<usize>]) {

@@ -166,7 +166,17 @@ pub(super) fn is_command_line(text: &str) -> bool {
         !name.is_empty() && name.chars().all(fits)
     };
     let telling = |word: &str| {
-        let told = ["intel_iommu=", "amd_iommu=", "iommu=", "iommu."];
+        let told = [
+            "intel_iommu=",
+            "amd_iommu=",
+            "iommu=",
+            "iommu.",
+            "pcie_acs_override=",
+            "pci=disable_acs_redir=",
+            "pci=config_acs=",
+            "pci=noacs",
+            "nvidia.NVreg_",
+        ];
         told.iter().any(|name| word.starts_with(name))
     };
     text.starts_with("BOOT_IMAGE=") || has_root || words().all(parameter) && words().any(telling)
@@ -207,12 +217,17 @@ fn kind_of(line: &str) -> Option<Kind> {
         Kind::AppLog
     } else if is_kernel_line(text) {
         Kind::KernelLog
+    } else if starts("GRUB_CMDLINE_LINUX") {
+        Kind::Other(
+            "what /etc/default/grub asks of the next boot, which is not what runs; give cat /proc/cmdline",
+        )
     } else if is_command_line(text) {
         Kind::CommandLine
     } else if host_text::group_type(text).is_some() {
         Kind::GroupTypes
     } else if starts("ResmanDebugLevel:")
         || starts("RegistryDwords:")
+        || starts("options nvidia ")
         || starts("NVRM version:")
         || starts("RmLogonRC:")
     {
@@ -648,8 +663,15 @@ impl File<'_> {
         app_log::read_prose(&mut part, &line);
         if !part.remarks.is_empty() && self.told < MOST_SENTENCES {
             self.told += 1;
-            self.parts
-                .push((format!("{}:{}", self.name, line.number), part));
+            self.end_stray();
+            let source = format!("{}:{}", self.name, line.number);
+            self.ticket.inputs.push(Input {
+                source: source.clone(),
+                kind: "a sentence".to_string(),
+                gave: "a symptom that is reported".to_string(),
+            });
+            self.parts.push((source, part));
+            return;
         }
         let follows = self
             .stray

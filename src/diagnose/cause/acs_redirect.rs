@@ -6,6 +6,7 @@ use super::super::{
     weigh::Cause,
 };
 use crate::model::{
+    acs_line::AcsLine,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
     pci::PciAddress,
@@ -36,11 +37,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             )
         })];
     }
+    let line = acs_line(e);
     let (mut held, mut clear, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    let mut told = Vec::new();
     for pair in broken {
         let (redirecting, unread) = e.acs_between(pair);
         if !redirecting.is_empty() {
             held.push(pair);
+        } else if unread.iter().any(|p| line.asks(*p).is_some_and(|a| a.0)) {
+            told.push(pair);
         } else if !unread.is_empty() || e.bridges_between(pair).is_empty() {
             unknown.push(pair);
         } else {
@@ -51,11 +56,15 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     if !held.is_empty() {
         findings.push(indict(e, held));
     }
+    if !told.is_empty() {
+        findings.push(lean(e, told));
+    }
     if !unknown.is_empty() {
         let mut finding = CAUSE.says(
             Judgement::CannotTell,
             "the ACS control word of ports between these GPUs was not read: config space past 64 bytes needs root",
         );
+        finding.evidence = asked(&line, &ports_between(e, &unknown));
         finding.next_test = Some("sudo peerproof qualify".into());
         finding.pairs = unknown;
         findings.push(finding);
@@ -66,10 +75,70 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             "ACS redirects on no port between these GPUs, and they are broken all the same",
         );
         finding.evidence = words(e, &clear, |_| true);
+        finding.evidence.extend(overridden(&line));
         finding.pairs = clear;
         findings.push(finding);
     }
     findings
+}
+
+fn acs_line(e: &Evidence) -> AcsLine {
+    let line = e.snapshot.host.cmdline.known();
+    line.map(|line| AcsLine::of(line)).unwrap_or_default()
+}
+
+fn ports_between(e: &Evidence, pairs: &[OrderedPair]) -> BTreeSet<PciAddress> {
+    pairs.iter().flat_map(|p| e.bridges_between(*p)).collect()
+}
+
+/// What the command line asks of these ports. It was obeyed at boot or not: the control words say.
+fn asked(line: &AcsLine, ports: &BTreeSet<PciAddress>) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for (on, what) in [
+        (false, "asks the kernel to switch their redirects off"),
+        (true, "asks the kernel to switch their redirects on"),
+    ] {
+        let named: Vec<String> = ports
+            .iter()
+            .filter(|p| line.asks(**p).is_some_and(|a| a.0 == on))
+            .map(ToString::to_string)
+            .collect();
+        if !named.is_empty() {
+            said.push(format!("{}: /proc/cmdline {what}", named.join(", ")));
+        }
+    }
+    said.extend(overridden(line));
+    said
+}
+
+/// A word that is taken for one about ACS.
+fn overridden(line: &AcsLine) -> Option<String> {
+    let word = line.overridden.as_ref()?;
+    Some(format!(
+        "/proc/cmdline: {word} changes IOMMU groups and no control word"
+    ))
+}
+
+/// No control word was read, and the command line sets redirects.
+fn lean(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
+    let line = acs_line(e);
+    let ports: BTreeSet<PciAddress> = ports_between(e, &pairs)
+        .into_iter()
+        .filter(|p| line.asks(*p).is_some_and(|a| a.0))
+        .collect();
+    let mut finding = CAUSE.indicts(
+        Severity::Critical,
+        Confidence::Possible,
+        format!(
+            "direct copies of {} are wrong, and pci=config_acs on the kernel command line asks for redirects on ports between these GPUs; their control words were not read",
+            name_pairs(&pairs)
+        ),
+    );
+    finding.evidence = asked(&line, &ports);
+    finding.fix = fixes(&ports);
+    finding.next_test = Some("sudo peerproof qualify".into());
+    finding.pairs = pairs;
+    finding
 }
 
 fn redirecting_ports(e: &Evidence, pairs: &[OrderedPair]) -> BTreeSet<PciAddress> {
@@ -78,8 +147,7 @@ fn redirecting_ports(e: &Evidence, pairs: &[OrderedPair]) -> BTreeSet<PciAddress
 
 fn words(e: &Evidence, pairs: &[OrderedPair], keep: impl Fn(PciAddress) -> bool) -> Vec<String> {
     const SHOWN: usize = 12;
-    let ports: BTreeSet<PciAddress> = pairs.iter().flat_map(|p| e.bridges_between(*p)).collect();
-    ports
+    ports_between(e, pairs)
         .into_iter()
         .filter(|a| keep(*a))
         .take(SHOWN)
@@ -161,7 +229,16 @@ fn indict(e: &Evidence, held: Vec<OrderedPair>) -> Finding {
     );
     finding.evidence = words(e, &held, |a| ports.contains(&a));
     finding.evidence.extend(translations(e));
+    let line = acs_line(e);
+    finding.evidence.extend(asked(&line, &ports));
     finding.fix = fixes(&ports);
+    if ports.iter().any(|p| line.asks(*p).is_some_and(|a| !a.0)) {
+        // Who reads the word on the line takes ACS for settled.
+        finding.fix.insert(ports.len(), "setpci lasts until the next boot or hot reset. The command line asks for it at boot already, and the bits are set all the same: a kernel from 6.11 until early 2025, a reset of the port since, or a line that was changed since. To stay: a newer kernel, or ACS off in the BIOS".to_string());
+        finding
+            .fix
+            .retain(|fix| !fix.contains("To stay: kernel parameter"));
+    }
     finding.next_test = Some(cleared_and_repeated(&ports));
     finding.pairs = held;
     finding

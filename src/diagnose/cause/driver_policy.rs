@@ -9,6 +9,7 @@ use crate::model::{
     case::Outcome,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
+    registry::{Place, RegistryWord},
 };
 use std::collections::BTreeMap;
 
@@ -55,10 +56,40 @@ fn judge(e: &Evidence) -> Vec<Finding> {
                 "what the driver offers for these pairs was not read",
             )
         } else {
-            CAUSE.says(Judgement::Cleared, "the driver offers peer access")
+            offered(e)
         });
     }
     findings
+}
+
+/// A registry word that makes the driver offer peers whatever it knows of the chipset, with its place. It asserts; nothing delivers for it.
+pub(super) fn asserted(e: &Evidence) -> Option<(String, String)> {
+    let words = RegistryWord::of(e.snapshot);
+    // What a file asks for did not make the claims that were read, where the loaded module's own words are known.
+    let params = e.snapshot.driver.params.known().into_iter().flatten();
+    let loaded = params.into_iter().any(|(name, _)| name == "RegistryDwords");
+    let mut holding = words
+        .into_iter()
+        .filter(|w| w.place == Place::InForce || !loaded);
+    let word = holding.find(RegistryWord::asserts_peers)?;
+    let evidence = format!("{}: {}", word.place.words(), word.text);
+    Some((word.text, evidence))
+}
+
+fn offered(e: &Evidence) -> Finding {
+    match asserted(e) {
+        Some((word, evidence)) => {
+            let mut finding = CAUSE.says(
+                Judgement::Cleared,
+                format!(
+                    "the driver offers peer access, because a registry word ({word}) overrides what it knows of the chipset"
+                ),
+            );
+            finding.evidence.push(evidence);
+            finding
+        }
+        None => CAUSE.says(Judgement::Cleared, "the driver offers peer access"),
+    }
 }
 
 fn contradiction(e: &Evidence, code: u32, pairs: Vec<OrderedPair>) -> Finding {
@@ -157,6 +188,9 @@ fn policy(e: &Evidence, status: &str, pairs: Vec<OrderedPair>, total: usize) -> 
         ),
     };
     let mut finding = CAUSE.indicts(severity, confidence, because);
+    if !all {
+        finding.title = "the driver does not offer peer access on some pairs".to_string();
+    }
     finding.evidence.push(format!(
         "NVML: {status} for {} of {total} ordered pairs ({})",
         pairs.len(),
@@ -173,16 +207,11 @@ fn policy(e: &Evidence, status: &str, pairs: Vec<OrderedPair>, total: usize) -> 
         });
         finding.evidence.extend(bridges.take(2));
     }
-    if let Some(params) = e.snapshot.driver.params.known() {
-        finding.evidence.extend(
-            params
-                .iter()
-                .filter(|(name, value)| {
-                    name == "RegistryDwords" && !value.trim_matches('"').is_empty()
-                })
-                .map(|(name, value)| format!("/proc/driver/nvidia/params: {name}: {value}")),
-        );
-    }
+    let words = RegistryWord::of(e.snapshot).into_iter();
+    finding.evidence.extend(words.map(|w| {
+        let (place, text, meaning) = (w.place.words(), &w.text, w.meaning());
+        format!("{place}: {text} ({meaning})")
+    }));
     finding.fix = vec![fix];
     finding.next_test = (severity > Severity::Info).then(|| "nvidia-smi topo -p2p w".into());
     finding.pairs = pairs;

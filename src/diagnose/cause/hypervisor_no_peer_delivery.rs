@@ -142,6 +142,11 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>, cliques: Vec<String>) -> Findi
         );
     }
     finding.evidence.extend(cliques);
+    if let Some((_, evidence)) = super::driver_policy::asserted(e) {
+        finding.evidence.push(format!(
+            "{evidence} (asserts peer access, like the capability)"
+        ));
+    }
     let tried = |id: &str| {
         let mut cases = broken.iter().take(1).flat_map(|p| e.of_pair(*p));
         cases.any(|r| r.case.mechanism == id && r.outcome.ran())

@@ -10,6 +10,7 @@ use crate::model::{
     case::{Record, Rung},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
+    registry::RegistryWord,
 };
 
 pub(crate) const CAUSE: Cause = Cause {
@@ -171,15 +172,12 @@ fn signs_of_a_patched_driver(e: &Evidence, broken: &[OrderedPair]) -> Vec<String
             "{name} with peer access over PCIe: the stock driver offers none, so this one is patched"
         ));
     }
-    let params = e.snapshot.driver.params.known().into_iter().flatten();
+    let of_patched = ["RMForceStaticBar1", "PeerMappingOverride", "RMPcieP2PType"];
+    let words = RegistryWord::of(e.snapshot).into_iter();
     signs.extend(
-        params
-            .filter(|(_, value)| {
-                ["RMForceStaticBar1", "PeerMappingOverride", "RMPcieP2PType"]
-                    .iter()
-                    .any(|word| value.contains(word))
-            })
-            .map(|(name, value)| format!("/proc/driver/nvidia/params: {name}: {value}")),
+        words
+            .filter(|w| of_patched.contains(&w.name.as_str()))
+            .map(|w| format!("{}: {}", w.place.words(), w.text)),
     );
     signs
 }

@@ -163,12 +163,24 @@ fn indict(e: &Evidence, crossing: Vec<OrderedPair>) -> Finding {
     } else {
         "PHB"
     };
+    let asserted = super::driver_policy::asserted(e);
+    if let Some((word, evidence)) = &asserted {
+        finding.because.push_str(&format!(
+            "; the driver offers peers here because {word} overrides what it knows of the chipset"
+        ));
+        finding.evidence.push(evidence.clone());
+    }
     finding.fix = vec![
         format!(
             "no software makes the root complex route; keep NCCL off these pairs with NCCL_P2P_LEVEL={level}, or off all where the group must span them: {PEERS_OFF}"
         ),
         "in the BIOS: Above 4G Decoding and Re-Size BAR on, then test again; a newer BIOS may place BARs otherwise".to_string(),
     ];
+    if let Some((word, _)) = asserted {
+        finding.fix.push(format!(
+            "take {word} out (NVreg_RegistryDwords in /etc/modprobe.d, 'sudo update-initramfs -u', reboot): where the driver then says CNS, it knew"
+        ));
+    }
     // The host path is settled first; then the one thing that looks like a missing route and can be changed.
     let again = requalify(&crossing, &["bounce", "staged", "ce-push", "ce-pull"]);
     finding.next_test = Some(if crossing.iter().all(|p| e.control_arm_complete(*p)) {

@@ -2,7 +2,7 @@
 //! the rules behind them (facts: failures.md part 2, engines.md 2 and 3). A line of a log is certain of what it reports and of
 //! nothing behind it: the reason for it is at most probable, and the other reasons are told with what tells them apart.
 
-use super::{claims, main_remark, suppose_all};
+use super::{claims, joined::switched, main_remark, suppose_all};
 use crate::diagnose::{cause::line_words, xid};
 use crate::model::{
     finding::{Confidence, WARNING},
@@ -41,12 +41,22 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
                 || "a GPU".to_string(),
                 |(seen, _)| format!("GPU {}", seen.gpu),
             );
+        let mut evidence = vec![line(lost)];
+        let fix = match link_failed_first(ticket) {
+            Some(error) => {
+                evidence.insert(0, error);
+                "the port counted an error that cannot be corrected before the GPU was missed: slot, riser and power first, then the GPU. Power-cycle the host, reseat, and see that the link comes back at full width (LnkSta in 'sudo lspci -vvv')"
+            }
+            None => {
+                "power-cycle the host, then reseat or replace the GPU or its riser; AER lines of its port in 'sudo dmesg' say whether the link failed first"
+            }
+        };
         out.push(make(
             format!("{who} does not answer any more"),
             "the GPU, its power, its riser or its slot; hangs, refusals and missing peers of that time follow from it, and pairs are not to be blamed for them"
                 .to_string(),
-            vec![line(lost)],
-            vec!["power-cycle the host, then reseat or replace the GPU or its riser; AER lines of its port in 'sudo dmesg' say whether the link failed first"],
+            evidence,
+            vec![fix],
         ));
     }
     out.extend(xids(snapshot, ticket));
@@ -147,47 +157,6 @@ pub(super) fn iommu_by_line(snapshot: &Snapshot) -> Option<Conclusion> {
         },
         cause: None,
         confidence,
-    })
-}
-
-/// NVSwitches on the bus of a host whose NVLinks no text shows: what lspci says of such a board is not what its GPUs talk over.
-fn switched(snapshot: &Snapshot) -> Option<Conclusion> {
-    let evidence = suppose_all(snapshot, &[]);
-    let count = u32::try_from(snapshot.gpus.len()).unwrap_or(0);
-    let switches = &snapshot.nvswitches;
-    if switches.is_empty() || OrderedPair::all(count).any(|p| evidence.has_nvlink(p)) {
-        return None;
-    }
-    let told = snapshot
-        .claims
-        .iter()
-        .any(|(_, claims)| claims.common_ancestor.known().is_some());
-    let (title, because, fix) = match told {
-        false => (
-            format!(
-                "{} NVSwitches: an SXM baseboard, whose GPUs talk over NVLink",
-                switches.len()
-            ),
-            "direct copies between these GPUs do not cross the PCIe ports, ACS and the IOMMU that lspci shows, as long as the fabric is up; whether it is, these texts do not say",
-            "nvidia-smi topo -m (NV18 and the like between all GPUs) and nvidia-smi -q (Fabric: State Completed, Status Success)",
-        ),
-        true => (
-            format!(
-                "{} NVSwitches, and no NVLink between the GPUs",
-                switches.len()
-            ),
-            "the driver shows PCIe paths where an SXM baseboard has NVLink: the fabric is not up (nvidia-fabricmanager), or the table is of another host",
-            "systemctl status nvidia-fabricmanager; nvidia-smi -q (Fabric: State Completed, Status Success)",
-        ),
-    };
-    let shown: Vec<String> = switches.iter().take(8).map(ToString::to_string).collect();
-    Some(Conclusion {
-        title,
-        because: because.to_string(),
-        evidence: vec![format!("NVSwitches on the bus: {}", shown.join(", "))],
-        fix: vec![fix.to_string()],
-        cause: None,
-        confidence: told.then_some(Confidence::Probable),
     })
 }
 
@@ -387,6 +356,18 @@ pub(super) fn logged(ticket: &Ticket) -> impl Iterator<Item = (Xid, &Citation)> 
     all.filter_map(|citation| Some((Xid::parse(&citation.value)?, citation)))
 }
 
+/// The first uncorrected error of a PCIe port that the kernel logged before a GPU was missed, with its place.
+fn link_failed_first(ticket: &Ticket) -> Option<String> {
+    let log = ticket.citations.iter().filter(|c| c.about == "kernel log");
+    let before = log.take_while(|c| Xid::parse(&c.value).is_none_or(|xid| xid.code != 79));
+    let is_fatal = |c: &&Citation| {
+        (c.value.contains("AER:") || c.value.contains("PCIe Bus Error"))
+            && c.value.contains("Uncorrect")
+    };
+    let mut errors = before.filter(is_fatal);
+    errors.next().map(|c| format!("{} ({})", c.value, c.source))
+}
+
 /// Each GPU and code once. A GPU that is gone is told by itself, and what the cause gpu-itself says of a GPU that other texts show is
 /// not said twice.
 fn xids(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
@@ -554,9 +535,14 @@ fn custom_all_reduce(snapshot: &Snapshot, ticket: &Ticket) -> Option<Conclusion>
     let evidence = suppose_all(snapshot, &[]);
     let joined = |p: &OrderedPair| evidence.has_nvlink(*p);
     let full_nvlink = count > 1 && OrderedPair::all(count).all(|p| joined(&p));
+    let shown = |p: OrderedPair| {
+        let path = snapshot.topology.pairs.get(p);
+        evidence.path_type(p).is_some() || path.is_some_and(|path| path.nvlink_known)
+    };
+    let told = count > 1 && OrderedPair::all(count).all(shown);
     let nvlink = |class: bool| match class {
         true => format!("NVLink joins all {count} GPUs here, so the topology would allow it"),
-        false if count > 1 => format!("not all {count} GPUs are joined by NVLink here"),
+        false if told => format!("not all {count} GPUs are joined by NVLink here"),
         false => "how the GPUs are joined was not given".to_string(),
     };
     let switched = launch("disable_custom_all_reduce").filter(|f| f.value == "True");
