@@ -64,14 +64,30 @@ pub fn rung_state<'a>(records: &[&'a Record], rung: Rung, ladder: &[Step]) -> Ru
 
 /// The state of a rung from its own records.
 fn state<'a>(here: &[&'a Record], rung: Rung, ladder: &[Step]) -> RungState<'a> {
-    let first = |wanted: &dyn Fn(&Record) -> bool| here.iter().copied().find(|r| wanted(r));
-    // Wrong data seen once outranks whatever came later.
-    let failed =
-        first(&|r| r.outcome.corruption().is_some()).or_else(|| first(&|r| r.outcome.is_failure()));
+    // One look at each record: on a whole host these are thousands.
+    let (mut failed, mut refused, mut ran) = (None, None, false);
+    let mut open: Vec<&Record> = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
+    for record in here.iter().copied() {
+        match &record.outcome {
+            Outcome::Intact => ran = true,
+            // Wrong data seen once outranks whatever came later.
+            Outcome::Corrupt(_) => return RungState::Failed(record),
+            Outcome::Refused { .. } => refused = refused.or(Some(record)),
+            Outcome::NotRun { .. } => open.push(record),
+            other if other.is_failure() => failed = failed.or(Some(record)),
+            _ => {}
+        }
+        // Cases of one mechanism come one after the other.
+        let mechanism = record.case.mechanism.as_str();
+        if known.last() != Some(&mechanism) {
+            known.push(mechanism);
+        }
+    }
     if let Some(record) = failed {
         return RungState::Failed(record);
     }
-    if let Some(record) = first(&|r| matches!(r.outcome, Outcome::Refused { .. })) {
+    if let Some(record) = refused {
         return RungState::Refused(record);
     }
     let mut missing: Vec<String> = Vec::new();
@@ -80,17 +96,16 @@ fn state<'a>(here: &[&'a Record], rung: Rung, ladder: &[Step]) -> RungState<'a> 
             missing.push(mechanism.to_string());
         }
     };
-    for record in here {
-        if matches!(record.outcome, Outcome::NotRun { .. }) && !made_up_for(record, here) {
+    for record in open {
+        if !made_up_for(record, here) {
             lacks(&record.case.mechanism);
         }
     }
     for step in ladder.iter().filter(|s| s.rung == rung) {
-        if !here.iter().any(|r| r.case.mechanism == step.mechanism) {
+        if !known.contains(&step.mechanism.as_str()) {
             lacks(&step.mechanism);
         }
     }
-    let ran = here.iter().any(|r| r.outcome.is_intact());
     match (ran, missing.is_empty(), here.is_empty()) {
         (true, true, _) => RungState::Intact,
         (true, false, _) => RungState::Partial(missing),
@@ -142,8 +157,10 @@ pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
             }
         }
     }
+    let bad = |r: &&Record| r.outcome.is_failure() || matches!(r.outcome, Outcome::Refused { .. });
+    let bad: Vec<&Record> = records.iter().copied().filter(bad).collect();
     let lowest = |wanted: &dyn Fn(&Record) -> bool| {
-        let all = records.iter().copied().filter(|r| wanted(r));
+        let all = bad.iter().copied().filter(|r| wanted(r));
         all.min_by_key(|r| (r.case.rung, r.case.id))
     };
     // A transfer of a few bytes cannot tell a shift from a drop: of one mechanism's cases the longest speaks.

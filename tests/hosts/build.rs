@@ -279,6 +279,7 @@ fn record(subject: Subject, mechanism: &str, rung: Rung, bytes: u64, offset: u64
             timed: false,
             load: None,
             all_reduce: None,
+            soak: false,
         },
         outcome: Outcome::Intact,
         peer_access: match rung {

@@ -62,6 +62,15 @@ type Together<'a> = (PciAddress, &'a str, Option<Load>);
 /// Flows out of one switch that moved at once to several root ports, pulled by their destinations (`read`) or pushed by
 /// their sources. Both cross the same ports in the same direction. NVLinks are another way.
 fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow>> {
+    // Most hosts have no pair that matters here, and the search of thousands of rates is spared.
+    let pairs = e.subjects().filter_map(|(subject, _)| subject.pair());
+    let out_of: BTreeMap<OrderedPair, (PciAddress, PciAddress)> = pairs
+        .filter(|pair| !e.has_nvlink(*pair))
+        .filter_map(|pair| Some((pair, above(e, pair)?)))
+        .collect();
+    if out_of.is_empty() {
+        return BTreeMap::new();
+    }
     // A pair is loaded in many shapes and was alone once: the fastest of it.
     let mut alone: BTreeMap<OrderedPair, f64> = BTreeMap::new();
     for r in e.timed().filter(|r| is_read(r) == Some(read)) {
@@ -73,14 +82,17 @@ fn together<'a>(e: &Evidence<'a>, read: bool) -> BTreeMap<Together<'a>, Vec<Flow
     }
     let mut groups: BTreeMap<Together, Vec<Flow>> = BTreeMap::new();
     for r in e.timed().filter(|r| r.case.rung == Rung::Loaded) {
-        let Some(pair) = r.case.subject.pair().filter(|p| !e.has_nvlink(*p)) else {
+        let Some(pair) = r.case.subject.pair() else {
+            continue;
+        };
+        let Some((switch, root)) = out_of.get(&pair).copied() else {
             continue;
         };
         let Some(loaded) = rate(r).filter(|_| is_read(r) == Some(read)) else {
             continue;
         };
         let alone = alone.get(&pair).copied();
-        if let (Some(alone), Some((switch, root))) = (alone, above(e, pair)) {
+        if let Some(alone) = alone {
             let key = (switch, r.case.mechanism.as_str(), r.case.load);
             let flow = Flow {
                 pair,
