@@ -54,7 +54,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
     /// Write the report, all samples in it, as JSON there.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "out", value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print the report as JSON instead of tables.
     #[arg(long)]

@@ -37,7 +37,7 @@ pub enum RungState<'a> {
 pub fn made_up_for(missing: &Record, here: &[&Record]) -> bool {
     let tried =
         |other: &&Record| !other.case.soak && other.case.mechanism == missing.case.mechanism;
-    if missing.case.soak && here.iter().any(|other| tried(other)) {
+    if missing.case.soak && here.iter().any(|other| tried(&other)) {
         return true;
     }
     here.iter().any(|other| {

@@ -4,10 +4,12 @@
 mod baseline;
 mod crossover;
 mod standing;
+mod verdict;
 
 pub use baseline::{Doubt, doubts, flag};
 pub use crossover::crossovers;
 pub use standing::{Standing, standing};
+pub use verdict::verdict;
 
 use crate::{
     model::reduction::Reduction,
