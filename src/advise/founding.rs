@@ -352,6 +352,7 @@ fn a_measured_crossing_is_told_with_what_it_means_per_step() {
         ranks: 8,
         bytes,
         microseconds,
+        middle: (microseconds, microseconds),
         gpus: Vec::new(),
         stand_in: None,
     };

@@ -120,6 +120,12 @@ impl Group {
             });
         };
         let count = e.snapshot.gpus.len();
+        if request.group.is_none() && gpus.len() > count {
+            return Err(AdviseError::TooFew {
+                tp: request.tp,
+                count,
+            });
+        }
         if let Some(gpu) = gpus.iter().find(|g| g.at() >= count) {
             return Err(AdviseError::NoSuchGpu { gpu: *gpu, count });
         }

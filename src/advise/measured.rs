@@ -11,7 +11,7 @@ use crate::{
         pair::GpuIndex,
         reduction::{Arrangement, Dtype, Launch, Reduction},
     },
-    stats::median,
+    stats::{median, quantile},
 };
 use std::collections::BTreeSet;
 
@@ -84,6 +84,7 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
             ranks: row.ranks(),
             bytes: row.bytes,
             microseconds,
+            middle: halves(row).unwrap_or((microseconds, microseconds)),
             gpus: gpus.iter().copied().map(GpuIndex).collect(),
             stand_in: None,
         };
@@ -130,6 +131,12 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         });
         request.crossovers.extend(own.cloned());
     }
+}
+
+/// The quartiles of a row's samples.
+fn halves(row: &Reduction) -> Option<(f64, f64)> {
+    let samples = &row.time.as_ref()?.samples;
+    Some((quantile(samples, 0.25)?, quantile(samples, 0.75)?))
 }
 
 #[cfg(test)]

@@ -64,6 +64,8 @@ pub struct ReductionTime {
     pub bytes: u64,
     /// Median in microseconds.
     pub microseconds: f64,
+    /// The middle half of the samples, microseconds: two times whose halves overlap are not told apart.
+    pub middle: (f64, f64),
     /// GPUs that took part; empty = not told, any of that number.
     pub gpus: Vec<GpuIndex>,
     /// The algorithm of this tool's own that was run in the backend's place, as the backend's kernel was not.
@@ -171,6 +173,14 @@ pub enum AdviseError {
     NoSuchGpu {
         /// As asked.
         gpu: GpuIndex,
+        /// GPUs of the host.
+        count: usize,
+    },
+    /// A group larger than the host.
+    #[error("--tp {tp} takes as many GPUs, and this host has {count}")]
+    TooFew {
+        /// Tensor-parallel size.
+        tp: u32,
         /// GPUs of the host.
         count: usize,
     },

@@ -1,6 +1,7 @@
 //! Flags and variables: switches of profiles, and the numbers that make needed and allocated sizes meet.
 
 use super::{
+    admission::counted,
     choose::NCCL_LEVEL,
     conditions::{Met, Weighing},
     group::{Group, Peers},
@@ -138,9 +139,9 @@ pub(super) fn size(
     };
     let needed = sizing.needed_elements;
     let basis = format!(
-        "{} requests x {} rows x {} = {} elements ({})",
-        sizing.batch,
-        sizing.rows_per_request,
+        "{} x {} x {} = {} elements ({})",
+        counted(sizing.batch, "request"),
+        counted(sizing.rows_per_request, "row"),
         sizing.hidden,
         grouped(needed),
         sizing.rows_reason

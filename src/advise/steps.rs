@@ -128,7 +128,8 @@ pub(super) fn command(request: &Request) -> String {
         words.extend(value.map(|value| format!("{flag} {value}")));
     };
     let has_model = request.config.is_some() || request.model.is_some() || request.hidden.is_some();
-    if !has_model {
+    // A launch that was only read may not tell how many requests run together.
+    if !has_model || request.batch == 0 {
         return "peerproof reduce --arrangement both --report r.json".to_string();
     }
     let number = |n: Option<u64>| n.map(|n| n.to_string());

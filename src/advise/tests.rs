@@ -561,6 +561,12 @@ fn questions_without_an_answer_say_what_would_do() {
     assert!(said.contains("nccl, python, sglang"), "{said}");
     assert_eq!(
         error(request("vllm", 4)),
+        AdviseError::TooFew { tp: 4, count: 2 }
+    );
+    let mut absent = request("vllm", 2);
+    absent.group = Some(vec![GpuIndex(0), GpuIndex(2)]);
+    assert_eq!(
+        error(absent),
         AdviseError::NoSuchGpu {
             gpu: GpuIndex(2),
             count: 2

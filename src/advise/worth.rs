@@ -48,7 +48,7 @@ pub(super) fn of(
         all.push(Worth {
             basis: WorthBasis::Unknown,
             says: format!(
-                "no reduction was measured on this host: the order is the engine's own, not one of speed; '{}' measures those of this launch, and --reductions r.json takes them in",
+                "no reduction of this launch's group, type and way of launching was measured: the order is the engine's own, not one of speed; '{}' measures those of this launch, and --reductions r.json takes them in",
                 steps::command(weighing.request)
             ),
             source: "no measurement in the report".to_string(),
@@ -131,14 +131,18 @@ fn peers_of_nccl(weighing: &Weighing) -> Option<String> {
 
 /// What was measured of `backend` over these GPUs, by size.
 fn times<'a>(weighing: &Weighing<'a>, backend: &str) -> Vec<&'a ReductionTime> {
-    let ranks = weighing.group.world();
     let own = weighing.request.measured.iter();
     let mut own: Vec<&ReductionTime> = own
-        .filter(|t| t.backend == backend && t.ranks == ranks)
-        .filter(|t| t.gpus.is_empty() || same_gpus(t.gpus.iter().copied(), &weighing.group.gpus))
+        .filter(|t| t.backend == backend && is_here(weighing, t))
         .collect();
     own.sort_by_key(|t| t.bytes);
     own
+}
+
+/// Whether a time is of this group.
+fn is_here(weighing: &Weighing, time: &ReductionTime) -> bool {
+    time.ranks == weighing.group.world()
+        && (time.gpus.is_empty() || same_gpus(time.gpus.iter().copied(), &weighing.group.gpus))
 }
 
 /// Whether two lists name the same GPUs, in any order.
@@ -163,7 +167,10 @@ fn fastest(weighing: &Weighing) -> Vec<Worth> {
             }
         );
         let odd = crossover.doubts.iter();
-        let odd = odd.map(|doubt| format!("NCCL's own times are odd here: {doubt}"));
+        let odd = odd.map(|doubt| match doubt.starts_with(NCCL) {
+            true => format!("NCCL's own times are odd here: {doubt}"),
+            false => format!("times of this tool's own kernels are odd here: {doubt}"),
+        });
         odd.chain(crossover.advice.iter().cloned())
             .map(move |says| Worth {
                 basis: WorthBasis::Measured,
@@ -182,10 +189,15 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         true => Vec::new(),
         false => times(weighing, &answer.backend),
     };
-    if base.is_empty() {
+    let anything = weighing.request.measured.iter();
+    let here: BTreeSet<u64> = anything
+        .filter(|t| is_here(weighing, t))
+        .map(|t| t.bytes)
+        .collect();
+    if here.is_empty() {
         return Vec::new();
     }
-    let source = format!("{} sizes measured on this host", base.len());
+    let source = format!("{} sizes measured on this host", here.len());
     let whose = stand_ins(&own, &answer.backend);
     let mut all = Vec::new();
     if let Some(says) = crossover(&base, &own, &answer.backend) {
@@ -198,16 +210,17 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
     let Some(sizing) = weighing.sizing else {
         return all;
     };
-    let at = |list: &[&ReductionTime], bytes: u64| {
-        let found = list.iter().find(|t| t.bytes == bytes);
-        found.map(|t| t.microseconds)
+    let at = |list: &[&'_ ReductionTime], bytes: u64| -> Option<ReductionTime> {
+        list.iter().find(|t| t.bytes == bytes).map(|t| (*t).clone())
     };
     let row = sizing.payload_bytes.checked_div(sizing.rows).unwrap_or(0);
     let one = row.saturating_mul(sizing.rows_per_request);
     let mut sizes = vec![(one, "one request"), (sizing.payload_bytes, "a full batch")];
     sizes.dedup_by_key(|(bytes, _)| *bytes);
+    // A launch that was only read may not tell how many requests run together.
+    sizes.retain(|(bytes, _)| *bytes > 0);
     for (bytes, of) in sizes {
-        let Some(nccl) = at(&base, bytes) else {
+        if !here.contains(&bytes) {
             all.push(Worth {
                 basis: WorthBasis::Unknown,
                 says: format!(
@@ -218,23 +231,29 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
                 source: source.clone(),
             });
             continue;
-        };
-        let Some(count) = sizing.all_reduces else {
+        }
+        let (Some(nccl), Some(count)) = (at(&base, bytes), sizing.all_reduces) else {
             continue;
         };
         let reductions = format!(
-            "{count} reductions of {} bytes in a forward pass, {nccl:.1} us with {nccl_is}",
-            grouped(bytes)
+            "{count} reductions of {} bytes in a forward pass, {:.1} us with {nccl_is}",
+            grouped(bytes),
+            nccl.microseconds
         );
         let says = match at(&own, bytes) {
+            Some(mine) if level(&mine, &nccl) => format!(
+                "{reductions} and {:.1} us with {}, which their samples do not tell apart{whose}",
+                mine.microseconds, answer.backend
+            ),
             Some(mine) => format!(
-                "{reductions} and {mine:.1} us with {}: {:+.2} ms for every step of {of}{whose}",
+                "{reductions} and {:.1} us with {}: {:+.2} ms for every step of {of}{whose}",
+                mine.microseconds,
                 answer.backend,
-                -per_forward_us(count, nccl, mine) / 1000.0
+                -per_forward_us(count, nccl.microseconds, mine.microseconds) / 1000.0
             ),
             None => format!(
                 "{reductions}: {:.2} ms of every step of {of} are NCCL's",
-                f64::from(count) * nccl / 1000.0
+                f64::from(count) * nccl.microseconds / 1000.0
             ),
         };
         all.push(Worth {
@@ -281,48 +300,69 @@ pub(super) fn per_forward_us(count: u32, nccl: f64, mine: f64) -> f64 {
     f64::from(count) * (nccl - mine)
 }
 
-/// Up to which measured size `own` is faster.
+/// Whether `mine` is clearly faster than `base`: the middle halves of their samples lie apart.
+fn faster(mine: &ReductionTime, base: &ReductionTime) -> bool {
+    mine.microseconds < base.microseconds && mine.middle.1 < base.middle.0
+}
+
+/// Whether neither is clearly faster.
+fn level(a: &ReductionTime, b: &ReductionTime) -> bool {
+    !faster(a, b) && !faster(b, a)
+}
+
+/// At which measured sizes `own` is faster.
 fn crossover(base: &[&ReductionTime], own: &[&ReductionTime], name: &str) -> Option<String> {
-    let both: Vec<(u64, f64, f64)> = own
+    let both: Vec<(&ReductionTime, &ReductionTime)> = own
         .iter()
         .filter_map(|mine| {
             let nccl = base.iter().find(|t| t.bytes == mine.bytes)?;
-            Some((mine.bytes, nccl.microseconds, mine.microseconds))
+            Some((*mine, *nccl))
         })
         .collect();
-    let (least, most) = (both.first()?.0, both.last()?.0);
-    let span = format!(
-        "measured from {} to {} bytes",
-        grouped(least),
-        grouped(most)
-    );
-    let faster: Vec<u64> = both
+    let (least, most) = (both.first()?.0.bytes, both.last()?.0.bytes);
+    let among = match least == most {
+        true => format!("measured at {} bytes only", grouped(least)),
+        false => format!(
+            "measured from {} to {} bytes",
+            grouped(least),
+            grouped(most)
+        ),
+    };
+    let even = both.iter().filter(|(mine, nccl)| level(mine, nccl)).count();
+    let among = match even {
+        0 => among,
+        1 => format!("{among}; at one size they are not told apart"),
+        n => format!("{among}; at {n} sizes they are not told apart"),
+    };
+    let won: Vec<u64> = both
         .iter()
-        .filter(|(_, nccl, mine)| mine < nccl)
-        .map(|(bytes, ..)| *bytes)
+        .filter(|(mine, nccl)| faster(mine, nccl))
+        .map(|(mine, _)| mine.bytes)
         .collect();
-    Some(match (faster.first(), faster.last()) {
-        (None, _) | (_, None) => format!("{name} is faster than NCCL at no size ({span})"),
-        (Some(_), Some(_)) if faster.len() == both.len() => {
-            format!("{name} is faster than NCCL at every size ({span})")
+    Some(match (won.first(), won.last()) {
+        (None, _) | (_, None) => format!("{name} is clearly faster than NCCL at no size ({among})"),
+        (Some(_), Some(_)) if won.len() == both.len() => {
+            format!("{name} is faster than NCCL at every size ({among})")
         }
         (Some(first), Some(last)) => {
-            let held = both
-                .iter()
-                .filter(|(bytes, ..)| bytes >= first && bytes <= last)
-                .count();
-            if held == faster.len() {
-                format!(
-                    "{name} is faster than NCCL from {} to {} bytes, and not outside ({span})",
+            let within = |(mine, _): &&(&ReductionTime, &ReductionTime)| {
+                (*first..=*last).contains(&mine.bytes)
+            };
+            match both.iter().filter(within).count() == won.len() {
+                true if first == last => format!(
+                    "{name} is faster than NCCL at {} bytes, and not at the others ({among})",
+                    grouped(*first)
+                ),
+                true => format!(
+                    "{name} is faster than NCCL from {} to {} bytes, and not outside ({among})",
                     grouped(*first),
                     grouped(*last)
-                )
-            } else {
-                format!(
-                    "{name} is faster than NCCL at {} of {} sizes, without one crossing ({span})",
-                    faster.len(),
+                ),
+                false => format!(
+                    "{name} is faster than NCCL at {} of {} sizes, without one crossing ({among})",
+                    won.len(),
                     both.len()
-                )
+                ),
             }
         }
     })
@@ -339,6 +379,7 @@ mod tests {
                 ranks: 8,
                 bytes: *bytes,
                 microseconds: *us,
+                middle: (*us, *us),
                 gpus: Vec::new(),
                 stand_in: None,
             })

@@ -485,18 +485,19 @@ impl<'a> Court<'_, 'a> {
         }
     }
 
-    /// Whether one of the needed mechanisms was right under load on every pair.
+    /// Whether the needed mechanisms that load was planned for were right under it on every pair, each of them.
     fn loaded(&self, needs: &[Need], pairs: &BTreeSet<OrderedPair>) -> bool {
         let needed = |mechanism: &str| {
             let patterns = needs.iter().flat_map(|n| n.one_of.iter().flatten());
             patterns.into_iter().any(|p| fits(p, mechanism))
         };
         pairs.iter().all(|p| {
-            self.pairs.of_pair(*p).iter().any(|row| {
-                row.rung == Rung::Loaded
-                    && matches!(row.fate, Fate::Intact)
-                    && needed(row.mechanism)
-            })
+            let rows = self.pairs.of_pair(*p).iter();
+            let mut rows = rows
+                .filter(|row| row.rung == Rung::Loaded && needed(row.mechanism))
+                .filter(|row| !matches!(row.fate, Fate::Absent(_)))
+                .peekable();
+            rows.peek().is_some() && rows.all(|row| matches!(row.fate, Fate::Intact))
         })
     }
 

@@ -35,9 +35,10 @@ pub enum RungState<'a> {
 /// Whether the case of `missing` has another record among `here` that ran, as when a shared round left it open and it was run
 /// again alone; or whether it is more of what other cases of its mechanism tried or left open, as all of a soak is.
 pub fn made_up_for(missing: &Record, here: &[&Record]) -> bool {
-    let tried =
-        |other: &&Record| !other.case.soak && other.case.mechanism == missing.case.mechanism;
-    if missing.case.soak && here.iter().any(|other| tried(&other)) {
+    let mut tried = here
+        .iter()
+        .filter(|other| !other.case.soak && other.case.mechanism == missing.case.mechanism);
+    if missing.case.soak && tried.next().is_some() {
         return true;
     }
     here.iter().any(|other| {

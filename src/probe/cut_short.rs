@@ -14,7 +14,13 @@ pub(super) fn why() -> &'static str {
     }
 }
 
-/// Of what was under way for `time`: it may be what hangs.
+/// An answer that is not there after so long is late; whoever ends a run always catches something under way.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Of what was under way for `time`: after long it may be what hangs.
 pub(super) fn why_unanswered(time: Duration) -> String {
+    if time < LATE {
+        return why().to_string();
+    }
     format!("{}, and {NO_ANSWER} in {:.1} s", why(), time.as_secs_f64())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     launch::quoted,
-    page::{Options, Page, Tone, banner, cut, grouped, size},
+    page::{Options, Page, Tone, banner, count, cut, grouped, size},
 };
 use crate::model::{
     finding::{Place, Recommendation, Setting, Sizing, Standing, WorthBasis},
@@ -306,9 +306,9 @@ fn arithmetic(advice: &Recommendation, sizing: &Sizing, page: &mut Page<'_>) -> 
         (
             "rows in a step",
             format!(
-                "{} requests x {} rows = {}",
-                grouped(sizing.batch),
-                grouped(sizing.rows_per_request),
+                "{} x {} = {}",
+                count(sizing.batch as usize, "request"),
+                count(sizing.rows_per_request as usize, "row"),
                 grouped(sizing.rows)
             ),
         ),

@@ -369,16 +369,27 @@ fn legend(rows: &[Reduction], page: &mut Page<'_>) -> io::Result<()> {
             say(format!("{} went by {transport}", row.algorithm));
         }
     }
+    let mut doubts: BTreeMap<&str, Vec<&Reduction>> = BTreeMap::new();
     for row in rows {
         for caveat in row.time.iter().flat_map(|time| &time.caveats) {
-            say(format!(
+            doubts.entry(caveat).or_default().push(row);
+        }
+    }
+    for (caveat, rows) in doubts {
+        say(match rows[..] {
+            [row] => format!(
                 "doubt: {} {}, {}, {}: {caveat}",
                 row.algorithm,
                 size(row.bytes),
                 row.arrangement.words(),
                 row.launch.name()
-            ));
-        }
+            ),
+            _ => format!(
+                "doubt: {} of {}: {caveat}",
+                count(rows.len(), "row"),
+                algorithms(&rows).join(", ")
+            ),
+        });
     }
     let mut label = "  measured  ";
     for method in methods {

@@ -31,6 +31,19 @@ fn a_healthy_climb_is_proven_and_as_far_as_its_version_tested() {
     let nccl = whole(&host, "nccl-p2p");
     assert_eq!(nccl.state, ConsumerState::Proven);
     assert_eq!(nccl.sentence, "proven up to rung 6; right under load");
+    // Load that one of its mechanisms did not come to is not right load.
+    let mut cut = Host::root_complex(2);
+    cut.climb_all();
+    let of_load = |r: &&mut Record| r.case.rung == Rung::Loaded;
+    cut.records
+        .iter_mut()
+        .filter(of_load)
+        .last()
+        .unwrap()
+        .outcome = Outcome::NotRun {
+        reason: "interrupted".into(),
+    };
+    assert_eq!(ask(&cut, "nccl-p2p").1, "proven up to rung 6");
     host.without_reductions();
     let nccl = whole(&host, "nccl-p2p");
     assert_eq!(nccl.state, ConsumerState::Unproven);

@@ -162,20 +162,46 @@ struct Odd {
 fn advice(crossover: &Crossover, proven: &[(usize, &Reduction)], odd: Odd) -> Vec<String> {
     let mut says = Vec::new();
     for (name, first, last) in runs(&crossover.sizes) {
-        let ratios = crossover
+        let within: Vec<&Fastest> = crossover
             .sizes
             .iter()
-            .filter(|s| s.bytes >= first && s.bytes <= last && s.algorithm == name)
-            .filter_map(|s| s.against_nccl);
-        let ratios: Vec<f64> = ratios.collect();
+            .filter(|s| s.bytes >= first && s.bytes <= last)
+            .collect();
+        let clear = within.iter().filter(|s| s.algorithm == name);
+        let ratios: Vec<(u64, f64)> = clear
+            .filter_map(|s| Some((s.bytes, s.against_nccl?)))
+            .collect();
         let (least, most) = ratios
             .iter()
-            .fold((f64::INFINITY, 0.0_f64), |(l, m), r| (l.min(*r), m.max(*r)));
-        let against = match (name, ratios.len()) {
-            (NCCL, _) | (_, 0) => String::new(),
-            (_, 1) => format!(", {most:.1} times as fast as NCCL"),
-            _ => format!(", {least:.1} to {most:.1} times as fast as NCCL"),
+            .fold((f64::INFINITY, 0.0_f64), |(l, m), (_, r)| {
+                (l.min(*r), m.max(*r))
+            });
+        // Of sizes at which it is level with another the ratio is the other's.
+        let of = match (ratios.first(), ratios.last()) {
+            (Some((from, _)), Some((to, _))) if ratios.len() < within.len() => {
+                format!(" {}", span(*from, *to))
+            }
+            _ => String::new(),
         };
+        let mut against = match (name, ratios.len()) {
+            (NCCL, _) | (_, 0) => String::new(),
+            (_, 1) => format!(", {most:.1} times as fast as NCCL{of}"),
+            _ => format!(", {least:.1} to {most:.1} times as fast as NCCL{of}"),
+        };
+        let level: BTreeSet<&str> = within
+            .iter()
+            .flat_map(|s| s.tied.iter().chain([&s.algorithm]))
+            .map(String::as_str)
+            // Which of two kernels of ours it is matters less than whether NCCL, which costs nothing, is as good.
+            .filter(|other| *other != name && (name == NCCL || *other == NCCL))
+            .collect();
+        if !level.is_empty() {
+            let level: Vec<&str> = level.into_iter().collect();
+            against.push_str(&format!(
+                ", at some size not told apart from {}",
+                level.join(", ")
+            ));
+        }
         let ours = match proven
             .iter()
             .any(|(_, r)| r.algorithm == name && is_nccl(r))

@@ -12,6 +12,7 @@ use crate::{
         pair::GpuIndex,
         reduction::{Arrangement, Launch, Reduction},
     },
+    stats::caveats,
 };
 
 /// The row of a series whose ranks ran on `gpus`, in rank order.
@@ -94,6 +95,7 @@ fn time(series: &Series, sights: &[Sight]) -> Option<Measurement> {
         Launch::Graph => "calls of one graph",
     };
     Some(Measurement {
+        caveats: caveats(&samples),
         samples,
         unit: Unit::Us,
         warmup: timing.warmup,
@@ -101,7 +103,6 @@ fn time(series: &Series, sights: &[Sight]) -> Option<Measurement> {
             "a sample is the mean of {} {how} back to back, each on vectors of its own, queued behind a gate; events on a non-blocking stream, slowest rank",
             timing.calls
         ),
-        caveats: Vec::new(),
     })
 }
 
