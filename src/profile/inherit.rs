@@ -132,6 +132,10 @@ fn launch_over(below: Launch, own: Launch) -> Launch {
             own.one_gpu
         },
         devices: either(own.devices, below.devices),
+        local_replicas: either(own.local_replicas, below.local_replicas),
+        first_gpu: either(own.first_gpu, below.first_gpu),
+        gpu_step: either(own.gpu_step, below.gpu_step),
+        rank_launchers: either(own.rank_launchers, below.rank_launchers),
         hosts: either(own.hosts, below.hosts),
         files: either(own.files, below.files),
         program: own.program || below.program,

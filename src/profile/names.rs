@@ -46,6 +46,15 @@ pub struct Names {
     /// Flags that take a value, and may stand without one.
     #[serde(default)]
     pub optional: Vec<String>,
+    /// Flags whose value is JSON and nothing else.
+    #[serde(default)]
+    pub objects: Vec<String>,
+    /// Flags whose value is a whole number and nothing else.
+    #[serde(default)]
+    pub integers: Vec<String>,
+    /// Flags whose value is a number and nothing else.
+    #[serde(default)]
+    pub numbers: Vec<String>,
     /// Variables.
     #[serde(default)]
     pub variables: Vec<String>,

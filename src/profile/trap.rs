@@ -64,6 +64,18 @@ pub struct Launch {
     /// Flags that spread the launch over hosts.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Flags of the number of data-parallel replicas on this host.
+    #[serde(default)]
+    pub local_replicas: Vec<String>,
+    /// Flags of the first GPU.
+    #[serde(default)]
+    pub first_gpu: Vec<String>,
+    /// Flags of the step from one rank's GPU to the next one's.
+    #[serde(default)]
+    pub gpu_step: Vec<String>,
+    /// Commands in front of it whose MPI ranks are its own ranks.
+    #[serde(default)]
+    pub rank_launchers: Vec<String>,
     /// Flags that name a file with further settings.
     #[serde(default)]
     pub files: Vec<String>,
@@ -126,6 +138,9 @@ impl Launch {
             (&self.method, Value),
             (&self.dtype, Value),
             (&self.devices, Value),
+            (&self.local_replicas, Ranks),
+            (&self.first_gpu, Value),
+            (&self.gpu_step, Value),
             (&self.eager, Other),
             (&self.hosts, Other),
             (&self.files, Other),

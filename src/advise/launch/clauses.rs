@@ -14,6 +14,15 @@ pub(super) fn is_asked_for(clause: &Clause) -> bool {
     )
 }
 
+/// A clause about what is missing, which a part of the launch that was not read may hold.
+pub(super) fn may_be_undone(clause: &Clause, invocation: &Invocation) -> bool {
+    match clause {
+        Clause::NoFlag(_) => invocation.may_hold_flags(),
+        Clause::NoVariable(name) => invocation.may_hold(name),
+        _ => false,
+    }
+}
+
 /// Whether the launch meets the clause.
 pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
     let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
@@ -26,7 +35,18 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
                 .iter()
                 .any(|f| names.iter().any(|n| plain(n) == head(&f.name)))
     };
+    // What a variable is that is not known meets no clause about it: that it is not known is said.
+    let open = |name: &String| invocation.unknown.contains_key(name);
     match clause {
+        Clause::Variable(name) | Clause::NoVariable(name) if open(name) => false,
+        Clause::VariableIs(named)
+        | Clause::VariableIsNot(named)
+        | Clause::VariableContains(named)
+        | Clause::VariableLacks(named)
+            if open(&named.name) =>
+        {
+            false
+        }
         Clause::Flag(names) => gives(names),
         Clause::NoFlag(names) => !gives(names),
         Clause::FlagIs(named) => invocation
@@ -47,7 +67,7 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
             .is_some_and(|v| !value_is(v, &named.values)),
         Clause::AnyVariableIs(all) => all.iter().any(|named| {
             let value = invocation.variables.get(&named.name);
-            value.is_some_and(|v| value_is(v, &named.values))
+            !open(&named.name) && value.is_some_and(|v| value_is(v, &named.values))
         }),
         Clause::VariableLacks(named) => invocation
             .variables

@@ -52,6 +52,7 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
         let mut nested = Vec::new();
         if let Some(text) = inner.and_then(|at| words.get(at + 2)) {
             let mut script = Script::new(engines, invocation.variables.clone());
+            script.does_not_know(&invocation.unknown);
             script.run(&text.text, 1)?;
             nested = script.finish();
         }
@@ -64,6 +65,7 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             .map_or_else(|| service(root, map), |n| Some(n.to_string()))
             .unwrap_or_else(|| "of the file".to_string());
         if map.get("env_file").is_some() || map.get("envFrom").is_some() {
+            invocation.variables_open = true;
             invocation
                 .unread
                 .push("variables of other files: check them with --check-file".to_string());
@@ -84,6 +86,14 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             invocation.flags = first.flags;
             invocation.positional = first.positional;
             invocation.variables = first.variables;
+            invocation.unknown = first.unknown;
+            invocation.lost = first.lost;
+            invocation.variables_open |= first.variables_open;
+            invocation.flags_open = first.flags_open;
+            invocation.no_launch = first.no_launch;
+            invocation.processes = first.processes;
+            invocation.ranks = first.ranks;
+            invocation.led = first.led;
             invocation.cut = first.cut;
             invocation.program = first.program;
             invocation.unread.extend(first.unread);
@@ -97,6 +107,8 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             }
             if begins {
                 invocation.flags_from(&flags, None);
+            } else {
+                invocation.no_launch = true;
             }
         }
         if invocation.engine.is_some() {
@@ -144,9 +156,10 @@ fn variables(node: &Node, into: &mut Invocation) {
                 } else if let Some(name) = name {
                     match item.get("value").and_then(Node::text) {
                         Some(value) => variable(name, value, into),
-                        None => into
-                            .unread
-                            .push(format!("the value of {name} comes from elsewhere")),
+                        None => {
+                            let said = format!("the value of {name} comes from elsewhere");
+                            into.unknown.insert(name.to_string(), said);
+                        }
                     }
                 }
             }
@@ -157,8 +170,8 @@ fn variables(node: &Node, into: &mut Invocation) {
 
 fn variable(name: &str, value: &str, into: &mut Invocation) {
     if is_filled_in(value) {
-        into.unread
-            .push(only_a_shell(&format!("{name}={value}"), 0));
+        let said = only_a_shell(&format!("{name}={value}"), 0);
+        into.unknown.insert(name.to_string(), said);
     }
     into.variables.insert(name.to_string(), unescaped(value));
 }

@@ -117,6 +117,12 @@ pub(super) fn used(
     used.limited = list.is_some();
     used.visible = list.and_then(|l| l.members);
     count(launch, invocation, facts, seen, evidence, &mut used);
+    if invocation.no_launch {
+        used.unread.push(
+            "no launch is in this text: its size and its pairs are not told; give the command that takes these variables, too".to_string(),
+        );
+        return used;
+    }
     if invocation.cut {
         used.told.push_str(", as far as the text goes");
         used.count = None;
@@ -129,6 +135,28 @@ pub(super) fn used(
     if !used.starts() {
         return used;
     }
+    local(launch, invocation, facts, &mut used);
+    if let (Some(ranks), Some(count)) = (invocation.ranks, used.count)
+        && ranks != count
+    {
+        used.unread.push(format!(
+            "{ranks} MPI ranks are started, and {} is {}: what it makes of that was not read",
+            used.told,
+            gpus(count)
+        ));
+        used.count = None;
+    }
+    if !placed(launch, invocation, facts, evidence, &mut used) {
+        return used;
+    }
+    let host = evidence.map(|e| e.snapshot.gpus.len() as u32);
+    if invocation.may_hold(VISIBLE) && used.visible.is_none() {
+        // Which GPUs it sees may stand in what was not read; a launch on all of them is on these.
+        if launch.every_visible {
+            used.count = None;
+        }
+        used.limited |= used.count.is_none() || used.count != host;
+    }
     for name in &launch.hosts {
         let given = invocation.flag(std::slice::from_ref(name));
         if given.is_some_and(|f| f.value.as_deref() != Some("1")) {
@@ -138,7 +166,6 @@ pub(super) fn used(
             used.count = None;
         }
     }
-    let host = evidence.map(|e| e.snapshot.gpus.len() as u32);
     let place = match (seen, host) {
         (Some(seen), _) => Some((seen, "the launch may see")),
         (None, Some(host)) => Some((host, "the host of the report has")),
@@ -158,6 +185,116 @@ pub(super) fn used(
         ));
     }
     used
+}
+
+/// Replicas of which only some run on this host.
+fn local(launch: &Launch, invocation: &Invocation, facts: &Facts, used: &mut Used) {
+    let here = match size(invocation, &launch.local_replicas, &[]) {
+        Size::Absent => return,
+        Size::Ranks(here) if here == facts.data_parallel => return,
+        Size::Ranks(here) if here < facts.data_parallel => Some(here),
+        _ => None,
+    };
+    used.count = here.and_then(|here| {
+        let all = used.count.map(|count| count / facts.data_parallel);
+        all?.checked_mul(here)
+    });
+    used.told = match here {
+        Some(here) => format!("{} (of which {here} here)", used.told),
+        None => format!("{}, and not known how many here", used.told),
+    };
+    used.unread.push(format!(
+        "{}: the other replicas run on another host, of which nothing is judged",
+        launch.local_replicas.join(", ")
+    ));
+}
+
+/// The GPUs that flags count from, and in which steps; whether it starts.
+fn placed(
+    launch: &Launch,
+    invocation: &Invocation,
+    facts: &Facts,
+    evidence: Option<&Evidence>,
+    used: &mut Used,
+) -> bool {
+    let given = |names: &[String]| invocation.flag(names).map(|f| f.value.clone());
+    let (first, step) = (given(&launch.first_gpu), given(&launch.gpu_step));
+    if first.is_none() && step.is_none() {
+        return true;
+    }
+    let said = || {
+        let flags = launch.first_gpu.iter().chain(&launch.gpu_step);
+        flags.cloned().collect::<Vec<_>>().join(" and ")
+    };
+    let is_open = |v: &Option<Option<String>>| {
+        let text = v.as_ref().and_then(Option::as_ref);
+        text.is_some_and(|v| v.contains(['$', '`']) || is_left_out(v))
+    };
+    let number = |v: &Option<Option<String>>, least: u32, absent: u32| match v {
+        None => Some(absent),
+        Some(text) => text
+            .as_ref()
+            .and_then(|v| v.parse::<u32>().ok())
+            .filter(|n| *n >= least),
+    };
+    if is_open(&first) || is_open(&step) {
+        used.count = None;
+        return true;
+    }
+    let (Some(first), Some(step)) = (number(&first, 0, 0), number(&step, 1, 1)) else {
+        used.problems.push(does_not_start(
+            "gpu-not-there",
+            format!("{}: no number of a GPU, or of GPUs, is given", said()),
+            "count GPUs from 0, in steps from 1",
+        ));
+        return false;
+    };
+    let Some(count) = used.count.filter(|n| *n > 0) else {
+        return true;
+    };
+    if step > 1 && count != facts.tp {
+        used.unread.push(format!(
+            "{}: in which steps ranks beside the tensor-parallel ones are placed was not read",
+            said()
+        ));
+        used.count = None;
+        return true;
+    }
+    let places: Option<Vec<u32>> = (0..count)
+        .map(|rank| step.checked_mul(rank)?.checked_add(first))
+        .collect();
+    let host = evidence.map(|e| e.snapshot.gpus.len() as u32);
+    let seen = used.visible.as_ref().map(|v| v.len() as u32);
+    let there = seen.or(host.filter(|_| !used.limited));
+    let last = places.as_ref().and_then(|p| p.last().copied());
+    if last.is_none() || last.zip(there).is_some_and(|(last, there)| last >= there) {
+        used.problems.push(does_not_start(
+            "gpu-not-there",
+            format!(
+                "{}: {} from {first} in steps of {step} end at GPU {}, and there are {}: it does not start",
+                said(),
+                gpus(count),
+                last.map_or("none".to_string(), |n| n.to_string()),
+                there.unwrap_or(0)
+            ),
+            "begin lower, or take fewer",
+        ));
+        return false;
+    }
+    used.told
+        .push_str(&format!(" from GPU {first} in steps of {step}"));
+    let list = used.visible.take();
+    let places = places.unwrap_or_default();
+    used.visible = match list {
+        Some(list) => places
+            .iter()
+            .map(|at| list.get(*at as usize).copied())
+            .collect(),
+        None if used.limited => None,
+        None => Some(places.into_iter().map(GpuIndex).collect()),
+    };
+    used.limited = true;
+    true
 }
 
 /// What follows from a list with a GPU that is not there, of which `seen` are left.
@@ -203,6 +340,10 @@ fn count(
     evidence: Option<&Evidence>,
     used: &mut Used,
 ) {
+    if invocation.no_launch {
+        used.told = "no launch, so no size".to_string();
+        return;
+    }
     if launch.every_visible {
         let one = launch.one_gpu.iter().any(|named| {
             let value = invocation.value(std::slice::from_ref(&named.name));
@@ -241,7 +382,13 @@ fn count(
     });
     // Data parallelism multiplies nothing where it divides the group, and must be a number all the same.
     let beside = size(invocation, &launch.data_parallel, &[]);
-    for (size, times) in sizes.chain([(beside, None)]) {
+    let local = size(invocation, &launch.local_replicas, &[]);
+    let local = match local {
+        // None of the replicas run here.
+        Size::Wrong(_) if invocation.value(&launch.local_replicas) == Some("0") => Size::Absent,
+        local => local,
+    };
+    for (size, times) in sizes.chain([(beside, None), (local, None)]) {
         match (size, times) {
             (Size::Ranks(size), Some(times)) if size > 1 => {
                 used.told.push_str(&format!(" x {size} {}", times.what));

@@ -82,6 +82,15 @@ pub(super) fn forbidden(
                 .filter(|s| !s.for_others)
                 .filter(|s| left_on(s, invocation))
                 .collect();
+            let (open, missing): (Vec<&Switch>, Vec<&Switch>) =
+                missing.into_iter().partition(|s| may_be_off(s, invocation));
+            if !open.is_empty() {
+                let open: Vec<String> = open.into_iter().map(told).collect();
+                answer.not_judged.push(format!(
+                    "peers of this group failed ({seen}), and what was not read of this launch may or may not hold {}",
+                    open.join(", ")
+                ));
+            }
             if missing.is_empty() {
                 return;
             }
@@ -132,6 +141,7 @@ fn slow_kernels(
             left.push(switch);
         }
     }
+    left.retain(|switch| !may_be_off(switch, invocation));
     if left.is_empty() {
         return;
     }
@@ -151,15 +161,33 @@ fn slow_kernels(
 pub(super) fn left_on(switch: &Switch, invocation: &Invocation) -> bool {
     let same = switch.same_as.iter().any(|named| {
         let value = invocation.variables.get(&named.name);
-        value.is_some_and(|v| named.values.contains(v))
+        let known = !invocation.unknown.contains_key(&named.name);
+        known && value.is_some_and(|v| named.values.contains(v))
     });
     !same && lacks(switch, invocation)
+}
+
+/// Whether a switch that seems to be missing may stand in what was not read.
+pub(super) fn may_be_off(switch: &Switch, invocation: &Invocation) -> bool {
+    let same = switch.same_as.iter();
+    match switch.kind {
+        SwitchKind::Environment => {
+            invocation.may_hold(&switch.name)
+                || same
+                    .map(|n| &n.name)
+                    .any(|name| invocation.may_hold(name) && !invocation.variables_open)
+        }
+        SwitchKind::Unset => invocation.unknown.contains_key(&switch.name),
+        SwitchKind::Flag | SwitchKind::Configuration => invocation.may_hold_flags(),
+        SwitchKind::Omit => false,
+    }
 }
 
 /// Whether the launch lacks exactly this switch.
 pub(super) fn lacks(switch: &Switch, invocation: &Invocation) -> bool {
     let names = [switch.name.clone()];
     match switch.kind {
+        SwitchKind::Environment if invocation.unknown.contains_key(&switch.name) => true,
         SwitchKind::Unset => invocation.variables.contains_key(&switch.name),
         SwitchKind::Omit => invocation.flag(&names).is_some(),
         SwitchKind::Environment => invocation.variables.get(&switch.name) != switch.value.as_ref(),

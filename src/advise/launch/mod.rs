@@ -3,10 +3,14 @@
 
 #[cfg(test)]
 mod as_parsed;
+mod blocks;
 mod clauses;
+#[cfg(test)]
+mod conditional;
 mod containers;
 mod devices;
 mod document;
+mod environment;
 #[cfg(test)]
 mod exchanging;
 #[cfg(test)]

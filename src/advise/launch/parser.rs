@@ -46,6 +46,7 @@ pub(super) fn taken(
     };
     reader.stuck(parser, &mut taken);
     if parser == Parser::Argparse {
+        reader.values(&mut taken);
         reader.underscores(&mut taken);
         reader.switches(&mut taken);
         reader.short_objects(&mut taken);
@@ -175,6 +176,10 @@ impl Reader<'_> {
             match flag.value.take() {
                 // What stands there is said to be missing.
                 Some(value) if is_left_out(&value) => {}
+                // Known to a running shell only: it may be more flags.
+                Some(value) if !flag.joined && value.contains(['$', '`']) => {
+                    taken.invocation.flags_open = true;
+                }
                 Some(value) if flag.joined => {
                     let off = match word.on && self.names.negatable.contains(&word.flag) {
                         true => format!(
@@ -280,6 +285,43 @@ impl Reader<'_> {
                     kept.push(flag);
                 }
                 _ => kept.push(flag),
+            }
+        }
+        taken.invocation.flags = kept;
+    }
+
+    /// Values that are no JSON, or no number, where the engine takes nothing else.
+    fn values(&self, taken: &mut Taken) {
+        let is = |list: &[String], name: &str| list.iter().any(|own| own == name);
+        let mut kept = Vec::new();
+        for flag in std::mem::take(&mut taken.invocation.flags) {
+            let name = self.names.short_objects.get(&flag.name);
+            let name = name.unwrap_or(&flag.name).clone();
+            let value = flag.value.clone().unwrap_or_default();
+            let open = flag.value.is_none() || value.contains(['$', '`']) || is_left_out(&value);
+            let number = value.trim().replace('_', "");
+            let wanted = if open || flag.object.is_some() {
+                None
+            } else if is(&self.names.objects, &name) {
+                let json = serde_json::from_str::<serde_json::Value>(&value);
+                json.is_err()
+                    .then_some(("JSON", "quote the object for the shell: '{\"key\": 1}'"))
+            } else if is(&self.names.integers, &name) {
+                let none = number.parse::<i64>().is_err();
+                none.then_some(("a whole number", "give a whole number"))
+            } else if is(&self.names.numbers, &name) {
+                let none = number.parse::<f64>().is_err();
+                none.then_some(("a number", "give a number"))
+            } else {
+                None
+            };
+            match wanted {
+                Some((what, change)) => taken.refused.push(self.refuses(
+                    format!("{} '{value}' is not {what}", flag.name),
+                    change.to_string(),
+                    Vec::new(),
+                )),
+                None => kept.push(flag),
             }
         }
         taken.invocation.flags = kept;

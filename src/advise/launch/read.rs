@@ -37,6 +37,18 @@ pub struct Invocation {
     pub processes: u32,
     /// Words of it are missing, so that a flag which it lacks may be given all the same.
     pub cut: bool,
+    /// How many MPI ranks a launcher starts that are its own ranks.
+    pub ranks: Option<u32>,
+    /// Variables of which it is not known whether, or with which value, the engine gets them, with why.
+    pub unknown: BTreeMap<String, String>,
+    /// Variables that are set outside a command which does not hand them on: by which.
+    pub lost: BTreeMap<String, String>,
+    /// It gets variables that this text does not hold.
+    pub variables_open: bool,
+    /// It gets flags, or settings of a file, that this text does not hold.
+    pub flags_open: bool,
+    /// Variables, and no launch that takes them.
+    pub no_launch: bool,
     /// The user's own program behind it, whose words are no flags of the engine.
     pub program: Option<String>,
     /// What could not be read.
@@ -97,6 +109,17 @@ impl Invocation {
             .find(|f| names.iter().any(|n| plain(n) == f.name))
     }
 
+    /// A flag that it lacks may be given all the same.
+    pub(super) fn may_hold_flags(&self) -> bool {
+        self.cut || self.flags_open || self.no_launch
+    }
+
+    /// A variable that it lacks, or has, may be another all the same.
+    pub(super) fn may_hold(&self, variable: &str) -> bool {
+        self.unknown.contains_key(variable)
+            || (self.variables_open && !self.variables.contains_key(variable))
+    }
+
     /// Its value.
     pub(super) fn value(&self, names: &[String]) -> Option<&str> {
         self.flag(names)?.value.as_deref()
@@ -122,6 +145,9 @@ impl Invocation {
                 self.cut_off(word);
                 continue;
             }
+            // Where the model stands a variable is one word; elsewhere it may be flags.
+            let first = self.led && self.flags.is_empty() && self.positional.is_empty();
+            self.flags_open |= word.opaque && !is_flag(&word.text) && !first;
             if !is_flag(&word.text) {
                 self.positional.push(word.text.clone());
                 if switches.is_some() {
@@ -314,6 +340,13 @@ impl Engines<'_> {
         Some(names.map_or_else(Vec::new, |n| {
             n.switches.iter().chain(n.short.keys()).cloned().collect()
         }))
+    }
+
+    /// Commands in front of an engine whose MPI ranks are its own.
+    pub(super) fn rank_launchers(&self, engine: &str) -> Vec<String> {
+        let engine = self.profiles.engine(engine);
+        let launch = engine.and_then(|e| e.launch.as_ref());
+        launch.map_or_else(Vec::new, |l| l.rank_launchers.clone())
     }
 
     /// The engine that `words` start, and where its arguments begin.

@@ -1,7 +1,9 @@
 //! Shell scripts: what is exported when an engine is started, and what a container is given.
 
 use super::{
+    blocks::{FUNCTION, Scope},
     devices::Given,
+    environment::{Handed, handed},
     read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
     shell::{self, Values, Word, is_left_out},
 };
@@ -10,16 +12,38 @@ use std::collections::BTreeMap;
 /// A script while it is read.
 pub(super) struct Script<'a> {
     engines: &'a Engines<'a>,
-    values: Values,
-    exported: BTreeMap<String, String>,
-    all_exported: bool,
+    state: State,
     found: Vec<Invocation>,
-    /// Variables whose value only a running shell knows, with what is said of them.
-    opaque: BTreeMap<String, String>,
     /// What it takes from elsewhere.
     elsewhere: Vec<String>,
     /// It holds commands beside assignments.
     others: bool,
+    /// What the command that is read stands in.
+    scope: Vec<Scope>,
+    /// What is said of the variables that this command is filled in with.
+    notes: Vec<String>,
+}
+
+/// What one shell knows.
+#[derive(Clone, Default)]
+struct State {
+    values: Values,
+    exported: BTreeMap<String, String>,
+    all_exported: bool,
+    /// Variables whose value is not known, with what is said of them.
+    opaque: BTreeMap<String, String>,
+    /// Variables that were set where it may not hold behind it.
+    set: Vec<Set>,
+    /// Launches in functions, which run where those are called: which one, and the function's scope.
+    functions: Vec<(usize, Scope)>,
+}
+
+#[derive(Clone)]
+struct Set {
+    name: String,
+    line: usize,
+    exported: bool,
+    scope: Vec<Scope>,
 }
 
 /// How often one text may start a shell on another.
@@ -30,55 +54,126 @@ impl<'a> Script<'a> {
     pub(super) fn new(engines: &'a Engines<'a>, exported: BTreeMap<String, String>) -> Self {
         Script {
             engines,
-            values: Values::new(),
-            exported,
-            all_exported: false,
+            state: State {
+                exported,
+                ..State::default()
+            },
             found: Vec::new(),
-            opaque: BTreeMap::new(),
             elsewhere: Vec::new(),
             others: false,
+            scope: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
     /// Reads `text`; `depth` shells around it.
     pub(super) fn run(&mut self, text: &str, depth: usize) -> Result<(), shell::Unclosed> {
         for command in shell::commands(text)? {
-            for (name, words) in command.arrays(&self.values) {
-                self.values.insert(name, words);
+            self.leave(&command.scope);
+            self.scope.clone_from(&command.scope);
+            let said = command.names().into_iter();
+            let said = said.filter_map(|name| self.state.opaque.get(name).cloned());
+            self.notes = said.collect();
+            let words = command.words(&self.state.values);
+            let line = words.first().map_or(0, |w| w.line);
+            for array in command.arrays(&self.state.values) {
+                let name = array.name.clone();
+                self.state.values.array(array);
+                self.state.opaque.remove(&name);
+                self.touch(&name, line);
             }
-            let words = command.words(&self.values);
             self.command(&words, depth)?;
         }
+        self.leave(&[]);
+        self.scope.clear();
         Ok(())
     }
 
+    /// These come from outside the text, with a value that is not known.
+    pub(super) fn does_not_know(&mut self, variables: &BTreeMap<String, String>) {
+        for (name, said) in variables {
+            self.unknown(name, true, said.clone());
+        }
+    }
+
+    /// What was set in a scope that ends before `scope` is not known any more.
+    fn leave(&mut self, scope: &[Scope]) {
+        let (stay, gone): (Vec<Set>, Vec<Set>) = std::mem::take(&mut self.state.set)
+            .into_iter()
+            .partition(|set| scope.starts_with(&set.scope));
+        self.state.set = stay;
+        for set in gone {
+            let left = set.scope.iter().find(|s| !scope.contains(s));
+            let what = left.map_or("", |s| s.what);
+            let said = format!(
+                "{} is set on line {} {what}: whether that holds for the launch is not known",
+                set.name, set.line
+            );
+            self.unknown(&set.name, set.exported, said);
+        }
+    }
+
+    fn unknown(&mut self, name: &str, exported: bool, said: String) {
+        self.state.values.forget(name);
+        self.state.opaque.insert(name.to_string(), said);
+        if exported || self.state.exported.contains_key(name) {
+            self.state.exported.insert(name.to_string(), String::new());
+        }
+    }
+
+    /// Notes that a variable was set, or unset, by the command that is read.
+    fn touch(&mut self, name: &str, line: usize) {
+        let before = self.state.set.iter().rev().find(|s| s.name == name);
+        let exported = self.state.exported.contains_key(name) || before.is_some_and(|s| s.exported);
+        if !self.scope.is_empty() {
+            self.state.set.push(Set {
+                name: name.to_string(),
+                line,
+                exported,
+                scope: self.scope.clone(),
+            });
+        }
+        for (at, function) in &self.state.functions {
+            if let Some(launch) = self.found.get_mut(*at)
+                && !self.scope.contains(function)
+                && exported
+            {
+                launch.variables.remove(name);
+                launch.unknown.insert(
+                    name.to_string(),
+                    format!(
+                        "{name} is set on line {line}, behind the function that starts the launch: whether before its call is not known"
+                    ),
+                );
+            }
+        }
+    }
+
     fn command(&mut self, words: &[Word], depth: usize) -> Result<(), shell::Unclosed> {
-        const BEFORE: [&str; 14] = [
-            "if", "then", "else", "do", "!", "time", "exec", "nohup", "command", "env", "sudo",
-            "while", "{", "setsid",
+        const BEFORE: [&str; 15] = [
+            "if", "then", "else", "elif", "do", "!", "time", "exec", "nohup", "command", "while",
+            "until", "{", "setsid", "--",
         ];
+        let words = match words {
+            [first, _, rest @ ..] if first.text == "function" => rest,
+            all => all,
+        };
         let mut rest = words;
-        let mut own: BTreeMap<String, String> = BTreeMap::new();
-        let mut own_opaque: Vec<String> = Vec::new();
-        let mut dropped: Vec<String> = Vec::new();
-        let mut last_option = false;
+        let mut own: Vec<(String, String, &Word)> = Vec::new();
         while let Some((first, tail)) = rest.split_first() {
             if let Some((name, value)) = assignment(&first.text) {
-                own.insert(name.to_string(), value.to_string());
-                self.note_opaque(name, first);
-                if first.opaque {
-                    own_opaque.push(only_a_shell(&first.text, first.line));
+                own.push((name.to_string(), value.to_string(), first));
+            } else if let Some((name, value)) = appended(&first.text) {
+                let known = self.state.values.get(name).map(|v| v.join(" "));
+                match known.filter(|_| !first.opaque) {
+                    Some(known) => own.push((name.to_string(), format!("{known}{value}"), first)),
+                    None => {
+                        let said = only_a_shell(&first.text, first.line);
+                        self.unknown(name, false, said);
+                        self.touch(name, first.line);
+                    }
                 }
-            } else if let ("-u" | "--unset", Some(name)) = (first.text.as_str(), tail.first())
-                && last_option
-            {
-                dropped.push(name.text.clone());
-                rest = tail.get(1..).unwrap_or_default();
-                continue;
-            } else if BEFORE.contains(&first.text.as_str()) || (last_option && is_flag(&first.text))
-            {
-                last_option = true;
-            } else {
+            } else if !BEFORE.contains(&first.text.as_str()) {
                 break;
             }
             rest = tail;
@@ -94,45 +189,42 @@ impl<'a> Script<'a> {
             rest = &[];
         }
         let Some((first, tail)) = rest.split_first() else {
-            for (name, value) in own {
-                self.assign(name, value);
+            for (name, value, word) in own {
+                self.assign(name, value, word);
             }
             return Ok(());
         };
         match first.text.as_str() {
-            "export" | "declare" | "typeset" => {
-                for word in tail {
-                    match assignment(&word.text) {
-                        Some((name, value)) => {
-                            self.note_opaque(name, word);
-                            self.export(name, value);
-                        }
-                        None if word.opaque => {
-                            self.elsewhere
-                                .push(only_a_shell(&format!("export {}", word.text), word.line));
-                        }
-                        None => {
-                            let known = self.values.get(&word.text).map(|v| v.join(" "));
-                            if let Some(value) = known {
-                                self.export(&word.text, &value);
-                            }
-                        }
-                    }
-                }
+            "export" | "declare" | "typeset" | "local" | "readonly" => {
+                self.declare(first, tail);
                 return Ok(());
             }
             "unset" => {
                 for word in tail {
-                    self.values.remove(&word.text);
-                    self.exported.remove(&word.text);
-                    self.opaque.remove(&word.text);
+                    let name = &word.text;
+                    self.touch(name, word.line);
+                    self.state.values.remove(name);
+                    self.state.exported.remove(name);
+                    self.state.opaque.remove(name);
+                }
+                return Ok(());
+            }
+            "read" | "getopts" | "mapfile" | "readarray" | "for" | "select" => {
+                let names = tail.iter().take_while(|w| w.text != "in");
+                for word in names.filter(|w| !is_flag(&w.text)) {
+                    let said = format!(
+                        "{} is set by '{}' on line {}: its value is known to a running shell only",
+                        word.text, first.text, first.line
+                    );
+                    self.unknown(&word.text, false, said);
+                    self.touch(&word.text, word.line);
                 }
                 return Ok(());
             }
             "set" => {
                 let texts: Vec<&str> = tail.iter().map(|w| w.text.as_str()).collect();
                 if texts.contains(&"-a") || texts.contains(&"allexport") {
-                    self.all_exported = true;
+                    self.state.all_exported = true;
                 }
                 return Ok(());
             }
@@ -146,153 +238,194 @@ impl<'a> Script<'a> {
             "eval" => {
                 self.elsewhere.push(only_a_shell("eval ...", first.line));
             }
-            "sh" | "bash" | "/bin/sh" | "/bin/bash" if depth < NESTED => {
-                let inner = tail
-                    .iter()
-                    .position(|w| is_flag(&w.text) && w.text.ends_with('c'))
-                    .and_then(|at| tail.get(at + 1));
-                if let Some(inner) = inner {
-                    let before = self.exported.clone();
-                    self.exported.extend(own);
-                    self.run(&inner.text, depth + 1)?;
-                    self.exported = before;
-                    return Ok(());
-                }
-            }
             _ => {}
         }
         self.others = true;
-        let container = is_container(first, tail);
+        let skipped = words.len() - rest.len();
         let Some((engine, place)) = self.engines.started(rest) else {
-            return self.inner_shell(rest, depth);
+            return self.inner_shell(words, depth);
         };
         let mut invocation = Invocation {
             engine: Some(engine),
             place: format!("line {}", first.line),
             ..Invocation::default()
         };
-        if container {
-            // A container starts with variables of its own.
-            let before = rest.get(..place).unwrap_or_default();
-            container_options(before, &self.exported, &mut invocation);
-        } else {
-            invocation.variables = self.exported.clone();
-            for name in &dropped {
-                invocation.variables.remove(name);
-            }
-            for name in invocation.variables.keys() {
-                invocation.unread.extend(
-                    self.opaque
-                        .get(name)
-                        .filter(|_| !own.contains_key(name))
-                        .cloned(),
-                );
-            }
-            invocation.unread.extend(own_opaque);
-            invocation.variables.extend(own);
-            invocation.unread.extend(self.elsewhere.iter().cloned());
-            let before = rest.get(..place).unwrap_or_default();
-            processes(before, &mut invocation);
-            invocation.not_exported = self
-                .values
-                .keys()
-                .filter(|name| !invocation.variables.contains_key(*name))
-                .cloned()
-                .collect();
-        }
-        let switches = invocation
-            .engine
-            .as_deref()
-            .and_then(|id| self.engines.ends_with_program(id));
+        let before = words.get(..skipped + place).unwrap_or_default();
+        self.outside(before, is_container(before), &mut invocation);
+        let launch = invocation.engine.as_deref().unwrap_or_default();
+        let (launchers, switches) = (
+            self.engines.rank_launchers(launch),
+            self.engines.ends_with_program(launch),
+        );
+        processes(before, &launchers, &mut invocation);
         invocation.flags_from(rest.get(place..).unwrap_or_default(), switches.as_deref());
+        invocation.unread.append(&mut self.notes);
+        let function = self.scope.iter().find(|s| s.what == FUNCTION);
+        if let Some(function) = function {
+            self.state.functions.push((self.found.len(), *function));
+        }
         self.found.push(invocation);
         Ok(())
     }
 
+    /// What stands in front of a launch gives to it.
+    fn outside(&self, before: &[Word], container: bool, into: &mut Invocation) {
+        let handed = handed(before, &self.state.exported, &self.state.opaque);
+        if container {
+            // A container starts with variables of its own.
+            container_options(before, &handed, into);
+            return;
+        }
+        into.variables_open = !handed.open.is_empty() || !self.elsewhere.is_empty();
+        into.unread.extend(handed.open);
+        into.unread.extend(self.elsewhere.iter().cloned());
+        into.variables = handed.variables;
+        into.unknown = handed.unknown;
+        into.lost = handed.lost;
+        into.not_exported = self
+            .state
+            .values
+            .keys()
+            .filter(|name| {
+                !into.variables.contains_key(*name)
+                    && !into.unknown.contains_key(*name)
+                    && !into.lost.contains_key(*name)
+            })
+            .cloned()
+            .collect();
+    }
+
+    fn declare(&mut self, first: &Word, tail: &[Word]) {
+        let exports = first.text == "export" || tail.iter().any(|w| w.text == "-x");
+        for word in tail.iter().filter(|w| !is_flag(&w.text)) {
+            match assignment(&word.text) {
+                Some((name, value))
+                    if exports || first.text == "declare" || first.text == "typeset" =>
+                {
+                    self.state
+                        .exported
+                        .insert(name.to_string(), value.to_string());
+                    self.assign(name.to_string(), value.to_string(), word);
+                }
+                Some((name, value)) => self.assign(name.to_string(), value.to_string(), word),
+                None if word.opaque => {
+                    self.elsewhere
+                        .push(only_a_shell(&format!("export {}", word.text), word.line));
+                }
+                None if exports => {
+                    let known = self.state.values.get(&word.text).map(|v| v.join(" "));
+                    let unknown = self.state.opaque.contains_key(&word.text);
+                    if known.is_some() || unknown {
+                        let value = known.unwrap_or_default();
+                        self.state.exported.insert(word.text.clone(), value);
+                        self.touch(&word.text, word.line);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
     /// `docker run ... bash -c "..."`: the launch is inside.
-    fn inner_shell(&mut self, words: &[Word], depth: usize) -> Result<(), shell::Unclosed> {
-        let place = words.windows(2).position(|w| {
-            matches!(w, [a, b] if matches!(a.text.rsplit('/').next(), Some("sh" | "bash"))
+    fn inner_shell(&mut self, whole: &[Word], depth: usize) -> Result<(), shell::Unclosed> {
+        let base = |w: &Word| w.text.rsplit('/').next().unwrap_or_default().to_string();
+        let shell = whole.windows(2).position(|w| {
+            matches!(w, [a, b] if matches!(base(a).as_str(), "sh" | "bash")
                 && is_flag(&b.text) && b.text.ends_with('c'))
         });
-        let (Some(place), true) = (place, depth < NESTED) else {
-            return Ok(());
+        let user = whole
+            .iter()
+            .position(|w| matches!(base(w).as_str(), "su" | "runuser"));
+        let user = user.and_then(|at| {
+            let behind = whole.get(at..)?.iter();
+            let mut behind = behind.enumerate();
+            behind.find_map(|(i, w)| {
+                matches!(w.text.as_str(), "-c" | "-lc" | "--command").then_some(at + i)
+            })
+        });
+        // What ssh is given as one word is a command of the other host's shell.
+        let far = whole.iter().any(|w| base(w) == "ssh");
+        let far = far.then(|| whole.iter().rposition(|w| w.text.contains(' ')));
+        let (given, inner) = match (shell, user, far.flatten()) {
+            (Some(at), ..) => (at, at + 2),
+            (None, Some(at), _) => (at, at + 1),
+            (None, None, Some(at)) => (at, at),
+            (None, None, None) => return Ok(()),
         };
-        let Some(inner) = words.get(place + 2) else {
+        let (Some(inner), true) = (whole.get(inner), depth < NESTED) else {
             return Ok(());
-        };
-        let (first, tail) = match words.split_first() {
-            Some(split) => split,
-            None => return Ok(()),
         };
         let known = self.found.len();
-        let before = self.exported.clone();
+        let given = whole.get(..given).unwrap_or_default();
         let mut options = Invocation::default();
-        let container = is_container(first, tail);
-        if container {
-            let given = words.get(..place).unwrap_or_default();
-            container_options(given, &before, &mut options);
-            self.exported = options.variables.clone();
+        self.outside(given, is_container(given), &mut options);
+        let state = self.state.clone();
+        let scope = self.scope.clone();
+        self.state.exported.clone_from(&options.variables);
+        self.state.opaque.clone_from(&options.unknown);
+        for name in options.unknown.keys() {
+            self.state.values.forget(name);
+            self.state.exported.entry(name.clone()).or_default();
         }
-        self.run(&inner.text, depth + 1)?;
-        self.exported = before;
+        self.state.set.clear();
+        self.state.functions.clear();
+        let text = inner.text.clone();
+        self.run(&text, depth + 1)?;
+        self.state = state;
+        self.scope = scope;
         for invocation in self.found.iter_mut().skip(known) {
             invocation.isolated_shared_memory |= options.isolated_shared_memory;
+            invocation.variables_open |= options.variables_open;
             invocation.devices = invocation.devices.take().or(options.devices.clone());
             invocation.unread.extend(options.unread.iter().cloned());
+            for (name, by) in &options.lost {
+                if !invocation.variables.contains_key(name) {
+                    invocation.lost.insert(name.clone(), by.clone());
+                }
+            }
         }
         Ok(())
     }
 
-    /// What a running shell alone knows stays unread wherever it is used.
-    fn note_opaque(&mut self, name: &str, word: &Word) {
+    /// What only a running shell knows stays unread wherever it is used, and is not filled in elsewhere either.
+    fn assign(&mut self, name: String, value: String, word: &Word) {
+        if self.state.all_exported || self.state.exported.contains_key(&name) {
+            self.state.exported.insert(name.clone(), value.clone());
+        }
         if word.opaque {
             let said = only_a_shell(&word.text, word.line);
-            self.opaque.insert(name.to_string(), said);
+            self.state.opaque.insert(name.clone(), said);
+            self.state.values.forget(&name);
         } else {
-            self.opaque.remove(name);
+            self.state.opaque.remove(&name);
+            self.state.values.insert(name.clone(), vec![value]);
         }
-    }
-
-    fn assign(&mut self, name: String, value: String) {
-        if self.all_exported || self.exported.contains_key(&name) {
-            self.exported.insert(name.clone(), value.clone());
-        }
-        self.keep(&name, value);
-    }
-
-    /// A value that is not known is not filled in elsewhere either.
-    fn keep(&mut self, name: &str, value: String) {
-        if self.opaque.contains_key(name) {
-            self.values.remove(name);
-        } else {
-            self.values.insert(name.to_string(), vec![value]);
-        }
-    }
-
-    fn export(&mut self, name: &str, value: &str) {
-        self.exported.insert(name.to_string(), value.to_string());
-        self.keep(name, value.to_string());
+        self.touch(&name, word.line);
     }
 
     /// Text of nothing but variables is an environment file, whose lines need no `export`.
     pub(super) fn finish(mut self) -> Vec<Invocation> {
         if self.found.is_empty() && !self.others {
             let mut variables: BTreeMap<String, String> = self
+                .state
                 .values
+                .into_known()
                 .into_iter()
                 .map(|(name, value)| (name, value.join(" ")))
                 .collect();
-            variables.extend(std::mem::take(&mut self.exported));
-            for name in self.opaque.keys() {
+            variables.extend(std::mem::take(&mut self.state.exported));
+            for name in self.state.opaque.keys() {
                 variables.entry(name.clone()).or_default();
             }
-            let unread: Vec<String> = self.opaque.into_values().chain(self.elsewhere).collect();
+            let unread: Vec<String> = self.elsewhere;
             if !variables.is_empty() {
                 self.found.push(Invocation {
                     engine: guess(&variables, self.engines),
                     place: "variables".to_string(),
+                    no_launch: true,
+                    variables_open: !unread.is_empty(),
                     variables,
+                    unknown: self.state.opaque,
                     unread,
                     ..Invocation::default()
                 });
@@ -302,8 +435,17 @@ impl<'a> Script<'a> {
     }
 }
 
+/// `NAME+=value`.
+fn appended(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once("+=")?;
+    let valid = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    valid.then_some((name, value))
+}
+
 /// How often a starter in front of the engine starts it.
-fn processes(words: &[Word], into: &mut Invocation) {
+fn processes(words: &[Word], launchers: &[String], into: &mut Invocation) {
     let Some(at) = words.iter().position(|w| {
         matches!(
             w.text.rsplit('/').next(),
@@ -313,16 +455,39 @@ fn processes(words: &[Word], into: &mut Invocation) {
         return;
     };
     let starter = words.get(at..).unwrap_or_default();
-    let counts = ["-np", "-n", "--np", "--ntasks", "--ntasks-per-node"];
-    let given = starter.windows(2).find_map(|pair| match pair {
-        [option, value] if counts.contains(&option.text.as_str()) => value.text.parse().ok(),
-        _ => None,
-    });
+    let of = |names: &[&str]| {
+        (0..starter.len()).find_map(|at| {
+            let word = starter.get(at)?;
+            let value = match word.text.split_once('=') {
+                Some((option, value)) => names.contains(&option).then_some(value),
+                None => names
+                    .contains(&word.text.as_str())
+                    .then(|| starter.get(at + 1))
+                    .flatten()
+                    .map(|w| w.text.as_str()),
+            };
+            value?.parse::<u32>().ok()
+        })
+    };
+    let given = of(&["-np", "-n", "--np", "--ntasks", "--ntasks-per-node"]);
+    let name = starter.first().map_or("", |w| w.text.as_str());
+    if of(&["-N", "--nodes"]).is_some_and(|nodes| nodes > 1) && name.ends_with("srun") {
+        into.unread.push(format!(
+            "{name} starts it on several hosts; this tool knows one, and which of the ranks run on it is not in the text"
+        ));
+    }
+    let by_rank = |w: &Word| {
+        let base = w.text.rsplit('/').next().unwrap_or_default();
+        launchers.iter().any(|own| own == base)
+    };
+    if starter.iter().any(by_rank) {
+        into.ranks = given;
+        return;
+    }
     match given {
         Some(count) => into.processes = count,
         None => into.unread.push(format!(
-            "{} starts it, and how often was not read (-np N)",
-            starter.first().map_or("", |w| w.text.as_str())
+            "{name} starts it, and how often was not read (-np N)"
         )),
     }
 }
@@ -340,24 +505,42 @@ pub(super) fn given(text: &str) -> Option<Given> {
         .map(Given::Count)
 }
 
-fn is_container(first: &Word, tail: &[Word]) -> bool {
-    matches!(
-        first.text.rsplit('/').next(),
-        Some("docker" | "podman" | "nerdctl")
-    ) && tail.iter().take(3).any(|w| w.text == "run")
+fn is_container(words: &[Word]) -> bool {
+    words.iter().enumerate().any(|(at, word)| {
+        matches!(
+            word.text.rsplit('/').next(),
+            Some("docker" | "podman" | "nerdctl")
+        ) && words.iter().skip(at + 1).take(3).any(|w| w.text == "run")
+    })
 }
 
 /// What a container gets: variables and shared memory.
-fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mut Invocation) {
+fn container_options(words: &[Word], outer: &Handed, into: &mut Invocation) {
+    /// Options without a value: what stands behind them is a word by itself.
+    const SWITCHES: [&str; 8] = [
+        "--rm",
+        "-it",
+        "-ti",
+        "-i",
+        "-t",
+        "-d",
+        "--init",
+        "--privileged",
+    ];
     let mut shared = false;
+    let mut before = "";
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
+        let last = std::mem::replace(&mut before, word.text.as_str());
         let (option, value) = match word.text.split_once('=') {
             Some((option, value)) if option.starts_with('-') => (option, Some(value.to_string())),
             _ => (word.text.as_str(), None),
         };
         if word.opaque {
             into.unread.push(only_a_shell(&word.text, word.line));
+            // It may be options of its own, unless it is the value of one.
+            into.variables_open |= !is_flag(&word.text)
+                && (!is_flag(last) || last.contains('=') || SWITCHES.contains(&last));
         }
         let mut value = || {
             value
@@ -369,11 +552,18 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
                 let Some(given) = value() else { continue };
                 match assignment(&given) {
                     Some((name, value)) => {
+                        if value.contains(['$', '`']) {
+                            let said = only_a_shell(&given, word.line);
+                            into.unknown.insert(name.to_string(), said);
+                        }
                         into.variables.insert(name.to_string(), value.to_string());
                     }
                     // The name alone hands the caller's value on.
                     None => {
-                        if let Some(value) = outer.get(&given) {
+                        if let Some(said) = outer.unknown.get(&given) {
+                            into.unknown.insert(given.clone(), said.clone());
+                        }
+                        if let Some(value) = outer.variables.get(&given) {
                             into.variables.insert(given, value.clone());
                         }
                     }
@@ -381,6 +571,7 @@ fn container_options(words: &[Word], outer: &BTreeMap<String, String>, into: &mu
             }
             "--env-file" => {
                 let file = value().unwrap_or_default();
+                into.variables_open = true;
                 into.unread.push(format!(
                     "the variables of {file}: check it with --check-file"
                 ));

@@ -1,7 +1,8 @@
 //! Shell text as commands: words, quotes, comments, assignments, here-documents, and variables as far as the text itself
 //! sets them. It runs nothing: what only a running shell could know is marked as not read.
 
-use std::collections::BTreeMap;
+use super::blocks::{Blocks, Ended, Scope};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,14 @@ struct Raw {
 }
 
 impl Raw {
+    /// Its text where nothing of it is filled in.
+    fn bare(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [Piece::Text(text)] if self.array.is_none() => Some(text),
+            _ => None,
+        }
+    }
+
     fn push(&mut self, c: char) {
         if let Some(Piece::Text(text)) = self.pieces.last_mut() {
             text.push(c);
@@ -53,6 +62,8 @@ pub(super) struct Command {
     words: Vec<Raw>,
     /// The text ends in a backslash, so that a line is missing.
     cut: bool,
+    /// What it stands in that may not run, outermost first.
+    pub(super) scope: Vec<Scope>,
 }
 
 /// What stands in place of words that the text does not hold any more.
@@ -64,7 +75,77 @@ pub(super) fn is_left_out(text: &str) -> bool {
 }
 
 /// Values by name; an array has several.
-pub(super) type Values = BTreeMap<String, Vec<String>>;
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Values {
+    known: BTreeMap<String, Vec<String>>,
+    /// Set, and to what only a running shell knows: no default stands in for them.
+    unknown: BTreeSet<String>,
+    /// Arrays of which some words are known to a running shell only.
+    partly: BTreeSet<String>,
+}
+
+impl Values {
+    pub(super) fn new() -> Self {
+        Values::default()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Vec<String>> {
+        self.known.get(name)
+    }
+
+    pub(super) fn insert(&mut self, name: String, value: Vec<String>) {
+        self.remove(&name);
+        self.known.insert(name, value);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.known.remove(name);
+        self.unknown.remove(name);
+        self.partly.remove(name);
+    }
+
+    /// It is set, and to what is not known.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.remove(name);
+        self.unknown.insert(name.to_string());
+    }
+
+    /// Takes an array.
+    pub(super) fn array(&mut self, array: Array) {
+        let mut words = array.words;
+        let mut opaque = array.opaque;
+        if array.appends {
+            if self.unknown.contains(&array.name) {
+                return;
+            }
+            opaque |= self.partly.contains(&array.name);
+            let before = self.known.get(&array.name).cloned().unwrap_or_default();
+            words.splice(0..0, before);
+        }
+        self.insert(array.name.clone(), words);
+        if opaque {
+            self.partly.insert(array.name);
+        }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.known.keys()
+    }
+
+    pub(super) fn into_known(self) -> BTreeMap<String, Vec<String>> {
+        self.known
+    }
+}
+
+/// `NAME=(...)` or `NAME+=(...)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Array {
+    pub(super) name: String,
+    pub(super) words: Vec<String>,
+    /// Some of the words are known to a running shell only.
+    pub(super) opaque: bool,
+    appends: bool,
+}
 
 /// Splits `text` into commands.
 pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
@@ -73,18 +154,49 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
         at: 0,
         line: 1,
         cut: false,
+        ended: Ended::Sequence,
     };
-    let mut all = Vec::new();
+    let mut all: Vec<Command> = Vec::new();
+    let mut blocks = Blocks::new();
     loop {
+        let line = reader.line;
         let (words, end) = reader.command(None)?;
+        let ended = match end && reader.ended == Ended::Sequence {
+            true => Ended::Text,
+            false => reader.ended,
+        };
+        let plain: Vec<Option<&str>> = words.iter().map(Raw::bare).collect();
+        let line = words.first().map_or(line, |w| w.line);
+        let sure = succeeds(&words);
+        let (scope, wraps) = blocks.command(&plain, line, sure, ended, all.len());
         if !words.is_empty() {
             let cut = reader.cut;
-            all.push(Command { words, cut });
+            all.push(Command { words, cut, scope });
+        }
+        for wrap in wraps {
+            for command in all.iter_mut().skip(wrap.from) {
+                let at = wrap.depth.min(command.scope.len());
+                command.scope.insert(at, wrap.scope);
+            }
         }
         if end {
             return Ok(all);
         }
     }
+}
+
+/// Whether a command cannot fail: nothing but variables that are set to what the text says.
+fn succeeds(words: &[Raw]) -> bool {
+    let sets = |raw: &Raw| {
+        let opaque = raw.pieces.iter().any(|p| matches!(p, Piece::Opaque(_)));
+        let head = matches!(raw.pieces.first(), Some(Piece::Text(t)) if t.contains('='));
+        head && !opaque
+    };
+    let rest = match words.first().and_then(Raw::bare) {
+        Some("export") => words.get(1..).unwrap_or_default(),
+        _ => words,
+    };
+    !rest.is_empty() && rest.iter().all(sets)
 }
 
 impl Command {
@@ -105,8 +217,21 @@ impl Command {
         words
     }
 
+    /// Variables that it is filled in with.
+    pub(super) fn names(&self) -> BTreeSet<&str> {
+        let pieces = self.words.iter().flat_map(|raw| &raw.pieces);
+        pieces
+            .filter_map(|piece| match piece {
+                Piece::Variable(name, ..) => {
+                    Some(name.trim_end_matches("[@]").trim_end_matches("[*]"))
+                }
+                Piece::Text(_) | Piece::Opaque(_) => None,
+            })
+            .collect()
+    }
+
     /// `NAME=(...)` of this command with its words.
-    pub(super) fn arrays(&self, values: &Values) -> Vec<(String, Vec<String>)> {
+    pub(super) fn arrays(&self, values: &Values) -> Vec<Array> {
         self.words
             .iter()
             .filter_map(|raw| {
@@ -114,9 +239,14 @@ impl Command {
                 let Some(Piece::Text(head)) = raw.pieces.first() else {
                     return None;
                 };
-                let name = head.trim_end_matches('=').trim_end_matches('+');
-                let words = array.iter().flat_map(|w| expand(w, values));
-                Some((name.to_string(), words.map(|w| w.text).collect()))
+                let head = head.trim_end_matches('=');
+                let words: Vec<Word> = array.iter().flat_map(|w| expand(w, values)).collect();
+                Some(Array {
+                    name: head.trim_end_matches('+').to_string(),
+                    opaque: words.iter().any(|w| w.opaque),
+                    words: words.into_iter().map(|w| w.text).collect(),
+                    appends: head.ends_with('+'),
+                })
             })
             .collect()
     }
@@ -125,6 +255,7 @@ impl Command {
 fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
     let mut words = vec![String::new()];
     let mut opaque = false;
+    let mut partly = false;
     let mut vanished = true;
     for piece in &raw.pieces {
         match piece {
@@ -144,7 +275,9 @@ fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
             Piece::Variable(name, default, quoted) => {
                 let bare = name.trim_end_matches("[@]").trim_end_matches("[*]");
                 let found = values.get(bare).cloned();
-                let list = found.or_else(|| default.clone().map(|d| vec![d]));
+                let default = default.clone().filter(|_| !values.unknown.contains(bare));
+                opaque |= found.is_none() && default.as_ref().is_some_and(|d| d.contains('$'));
+                let list = found.or_else(|| default.map(|d| vec![d]));
                 let Some(list) = list else {
                     vanished = false;
                     opaque = true;
@@ -153,6 +286,7 @@ fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
                     }
                     continue;
                 };
+                partly |= values.partly.contains(bare);
                 let parts: Vec<String> = if *quoted {
                     list
                 } else {
@@ -178,9 +312,9 @@ fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
     words
         .into_iter()
         .map(|text| Word {
+            opaque: opaque || (partly && text.contains(['$', '`'])),
             text,
             line: raw.line,
-            opaque,
         })
         .collect()
 }
@@ -224,6 +358,8 @@ struct Reader {
     line: usize,
     /// The text ends in a backslash.
     cut: bool,
+    /// What ended the last command.
+    ended: Ended,
 }
 
 impl Reader {
@@ -259,6 +395,7 @@ impl Reader {
         let mut line = Line::default();
         let mut heredocs: Vec<String> = Vec::new();
         let begun = self.line;
+        self.ended = Ended::Sequence;
         loop {
             let here = self.line;
             let Some(c) = self.next() else {
@@ -326,6 +463,12 @@ impl Reader {
                 ')' if until == Some(')') => return Ok((line.into_words(), false)),
                 '\n' if until.is_some() => line.end(),
                 ' ' | '\t' | '\r' => line.end(),
+                '>' | '<' if self.peek() == Some('(') => {
+                    // A file that another command makes.
+                    let piece = self.variable(false)?;
+                    line.word(here).pieces.push(piece);
+                }
+                '&' if self.peek() == Some('>') => line.end(),
                 '>' | '<' => {
                     // A number before it is a file descriptor.
                     let descriptor = line.open.as_ref().is_some_and(|raw| {
@@ -356,6 +499,22 @@ impl Reader {
                     } else if !heredocs.is_empty() {
                         continue;
                     }
+                    self.ended = match c {
+                        '&' if self.take('&') => Ended::And,
+                        '&' => Ended::Background,
+                        '|' if self.take('|') => Ended::Or,
+                        '|' => {
+                            self.take('&');
+                            Ended::Pipe
+                        }
+                        '(' => Ended::Opens,
+                        ')' => Ended::Closes,
+                        ';' if self.take(';') => {
+                            self.take('&');
+                            Ended::Case
+                        }
+                        _ => Ended::Sequence,
+                    };
                     return Ok((line.into_words(), self.peek().is_none()));
                 }
                 plain => line.word(here).push(plain),
@@ -507,7 +666,8 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<Vec<String>> {
-        let values = Values::from([("TP".to_string(), vec!["8".to_string()])]);
+        let mut values = Values::new();
+        values.insert("TP".to_string(), vec!["8".to_string()]);
         commands(text)
             .unwrap()
             .iter()
@@ -554,7 +714,8 @@ mod tests {
     fn variables_are_filled_in_where_the_text_sets_them() {
         assert_eq!(split("a $TP \"${TP}x\" '$TP'"), [["a", "8", "8x", "$TP"]]);
         assert_eq!(split("a ${NONE:-4} $(date) b"), [["a", "4", "$(...)", "b"]]);
-        let values = Values::from([("F".to_string(), vec!["--tp 4".to_string()])]);
+        let mut values = Values::new();
+        values.insert("F".to_string(), vec!["--tp 4".to_string()]);
         let all = commands("a $F \"$F\" $G").unwrap();
         let words = all[0].words(&values);
         let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
@@ -566,9 +727,10 @@ mod tests {
     fn arrays() {
         let all = commands("A=(--tp 8\n  'b c') \nrun \"${A[@]}\"").unwrap();
         let arrays = all[0].arrays(&Values::new());
-        assert_eq!(arrays[0].0, "A");
-        assert_eq!(arrays[0].1, ["--tp", "8", "b c"]);
-        let values: Values = arrays.into_iter().collect();
+        assert_eq!(arrays[0].name, "A");
+        assert_eq!(arrays[0].words, ["--tp", "8", "b c"]);
+        let mut values = Values::new();
+        arrays.into_iter().for_each(|array| values.array(array));
         let words = all[1].words(&values);
         let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
         assert_eq!(texts, ["run", "--tp", "8", "b c"]);

@@ -223,7 +223,12 @@ fn workspace(
     const NAME: &str = "SGLANG_PCIE_IPC_MAX_NUMEL";
     let on = switched_on(invocation, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE");
     let Some(told) = invocation.variables.get(NAME) else {
-        if on && facts.batch.is_none() && reduces(facts) && !invocation.cut {
+        if on
+            && facts.batch.is_none()
+            && reduces(facts)
+            && !invocation.may_hold_flags()
+            && !invocation.may_hold(NAME)
+        {
             all.push(problem(
                 "workspace-of-64-rows",
                 Severity::Warning,

@@ -30,6 +30,39 @@ pub(super) fn names(
     variables(engine, own, &stated, profiles, invocation, answer);
 }
 
+/// Which variables may change where data goes: those of the engine and of what it stands on.
+pub(super) fn matters(
+    engine: &EngineProfile,
+    own: Option<&Names>,
+    profiles: &Profiles,
+) -> impl Fn(&str) -> bool {
+    const PARTS: [&str; 12] = [
+        "CUDA_",
+        "NCCL_",
+        "NVIDIA_",
+        "NVSHMEM",
+        "UCX_",
+        "TORCH",
+        "PYTORCH_",
+        "LD_",
+        "FLASHINFER",
+        "DEEPEP",
+        "MC_",
+        "NIXL",
+    ];
+    let mut begins: Vec<String> = PARTS.iter().map(ToString::to_string).collect();
+    begins.extend(engine.launch.iter().flat_map(|l| l.variables.clone()));
+    let beside = profiles.names.iter();
+    let beside = beside.filter(|n| BESIDE.contains(&n.of.as_str()));
+    let mut listed = Stated::of(engine).variables;
+    listed.extend(
+        own.into_iter()
+            .chain(beside)
+            .flat_map(|n| n.variables.clone()),
+    );
+    move |name| listed.contains(name) || begins.iter().any(|part| name.starts_with(part))
+}
+
 /// The list of this engine, or of the one whose profile it continues.
 pub(super) fn own_list<'a>(engine: &EngineProfile, profiles: &'a Profiles) -> Option<&'a Names> {
     let of = |id: &str| profiles.names.iter().find(|n| n.of == id);

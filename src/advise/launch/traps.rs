@@ -2,7 +2,7 @@
 //! forbids.
 
 use super::{
-    clauses::{holds, is_asked_for},
+    clauses::{holds, is_asked_for, may_be_undone},
     devices::{self, Size, Used},
     forbidden::forbidden,
     needless::needless,
@@ -27,7 +27,7 @@ use crate::{
         pair::GpuIndex,
         reduction::Reduction,
     },
-    profile::{Clause, EngineProfile, ModelProfile, Profiles, Trap, Version},
+    profile::{EngineProfile, ModelProfile, Profiles, Trap, Version},
 };
 
 /// What is known beside the launch itself.
@@ -107,11 +107,19 @@ pub fn check(
     let mut facts = Facts::default();
     let launch = engine.launch.clone().unwrap_or_default();
     let names = spelling::own_list(engine, profiles);
-    let taken = parser::taken(invocation, &engine.name, &launch, names);
+    let mut taken = parser::taken(invocation, &engine.name, &launch, names);
+    taken.invocation.flags_open |= taken.invocation.flag(&launch.files).is_some();
     let invocation = &taken.invocation;
     answer.problems.extend(taken.notes);
     answer.not_judged.extend(taken.open);
     spelling::names(engine, names, profiles, invocation, &mut answer);
+    let matters = spelling::matters(engine, names, profiles);
+    let unknown = invocation.unknown.iter();
+    let unknown = unknown.filter(|(name, _)| matters(name));
+    answer
+        .not_judged
+        .extend(unknown.map(|(_, said)| said.clone()));
+    lost(engine, invocation, &matters, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
     used.problems.splice(0..0, taken.refused).for_each(drop);
@@ -126,7 +134,7 @@ pub fn check(
         facts.tp = used.count.unwrap_or(1);
     }
     facts.exchanging = devices::exchanging(&launch, invocation, &facts, used.count);
-    let elsewhere = invocation.place == "variables" || invocation.flag(&launch.files).is_some();
+    let elsewhere = invocation.no_launch || invocation.flag(&launch.files).is_some();
     facts.group_open = match &facts.tp_given {
         Size::Absent => elsewhere,
         Size::EveryVisible => used.count.is_none(),
@@ -239,18 +247,16 @@ pub fn check(
             continue;
         }
         // Variables alone do not show which flags they will stand beside, and a part of a command not what else it has.
-        if (invocation.place == "variables" || invocation.cut)
-            && trap.when.iter().any(|c| matches!(c, Clause::NoFlag(_)))
-        {
+        if trap.when.iter().any(|c| may_be_undone(c, invocation)) {
             if trap.severity == Severity::Info {
                 continue;
             }
             answer.not_judged.push(format!(
                 "{}: {} in this text; the launch then also needs {}",
                 trap.id,
-                match invocation.cut {
-                    true => "not all flags are",
-                    false => "the flags are not",
+                match invocation.no_launch {
+                    true => "the flags are not",
+                    false => "not all flags and variables are",
                 },
                 trap.set.iter().map(told).collect::<Vec<_>>().join(", ")
             ));
@@ -430,7 +436,7 @@ fn meant(names: &[String], invocation: &Invocation, answer: &LaunchCheck) -> Siz
         let begins = |name: &String| name.starts_with(&flag.name);
         flag.name.starts_with("--") && !names.contains(&flag.name) && names.iter().any(begins)
     });
-    if short || invocation.cut {
+    if short || invocation.cut || invocation.flags_open {
         Size::Open
     } else {
         Size::Absent
@@ -583,6 +589,28 @@ fn as_problem(trap: &Trap) -> LaunchProblem {
         change: trap.change.clone(),
         settings: trap.set.iter().map(told).collect(),
         source: trap.source.clone(),
+    }
+}
+
+/// Variables that stand outside a command which does not hand them on.
+fn lost(
+    engine: &EngineProfile,
+    invocation: &Invocation,
+    matters: &dyn Fn(&str) -> bool,
+    answer: &mut LaunchCheck,
+) {
+    for (name, by) in invocation.lost.iter().filter(|(name, _)| matters(name)) {
+        answer.problems.push(LaunchProblem {
+            id: "variable-not-handed-on".to_string(),
+            severity: Severity::Warning,
+            wrong: format!(
+                "{name} is set outside {by}, which does not hand it on: {} does not see it",
+                engine.name
+            ),
+            change: format!("give it to {by} itself"),
+            settings: Vec::new(),
+            source: format!("manual of {by}"),
+        });
     }
 }
 

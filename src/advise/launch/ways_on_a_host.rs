@@ -37,7 +37,6 @@ fn ways_beside_all_reduces_are_judged() {
         format!("VLLM_ALL2ALL_BACKEND=bogus {}", vllm("-ep")),
         sglang("--moe-a2a-backend bogus"),
         vllm("--kv-transfer-config '{\"kv_connector\":\"FooConnector\"}'"),
-        vllm("--kv-transfer-config '{\"kv_connector\":\"NixlConnector\"'"),
         vllm("--kv-transfer-config '{}'"),
         vllm("--kv-transfer-config"),
     ] {
