@@ -28,6 +28,8 @@ mod apart;
 mod certainty;
 #[path = "diagnose/given.rs"]
 mod given;
+#[path = "diagnose/links.rs"]
+mod links;
 #[path = "diagnose/settings.rs"]
 mod settings;
 
@@ -796,6 +798,9 @@ fn a_symptom_gets_settings_until_then_that_also_tell() {
         "NCCL_P2P_DISABLE=1",
         "--disable-custom-all-reduce",
         "VLLM_ALLREDUCE_USE_SYMM_MEM=0",
+        "VLLM_ALLREDUCE_USE_FLASHINFER=0",
+        "peerproof recommend --engine vllm",
+        "only where every switch",
     ] {
         assert!(with.contains(words), "{words}: {with}");
     }
@@ -822,6 +827,33 @@ fn a_symptom_gets_settings_until_then_that_also_tell() {
             .because
             .contains("If the symptom is of this very run"),
         "{found:?}"
+    );
+    assert!(
+        stays
+            .unwrap()
+            .because
+            .contains("VLLM_ALLREDUCE_USE_FLASHINFER=0")
+    );
+    // Hopper has further ways.
+    let mut hopper = inline(&[("mail.txt", mail), claims]);
+    for gpu in &mut hopper.snapshot.gpus {
+        gpu.name = peerproof::model::reading::Reading::Known("NVIDIA H100 80GB HBM3".into());
+    }
+    let with = judge(&hopper).meanwhile.unwrap_or_default();
+    assert!(with.contains("NCCL_NVLS_ENABLE=0"), "{with}");
+    assert!(with.contains("fuse_allreduce_rms:false"), "{with}");
+}
+
+/// A sentence is no command line, and one line may tell two symptoms.
+#[test]
+fn prose_is_read_as_prose() {
+    let pasted = inline(&[("m.txt", "we boot with iommu=pt already\n")]);
+    assert!(pasted.snapshot.host.cmdline.known().is_none());
+    let pasted = inline(&[("m.txt", "It hangs at start. Output is garbage afterwards\n")]);
+    let kinds: Vec<RemarkKind> = pasted.ticket.remarks.iter().map(|r| r.kind).collect();
+    assert!(
+        kinds.contains(&RemarkKind::Hang) && kinds.contains(&RemarkKind::Garbage),
+        "{kinds:?}"
     );
 }
 

@@ -153,8 +153,23 @@ pub(super) fn place(option: &str, path: &Path) -> Result<(), Stop> {
             "{option}: there is no folder {}",
             parent.display()
         ))),
-        None => Ok(()),
+        None => try_draft(option, path),
     }
+}
+
+/// Opens the draft of a file as [`replace`] will, and takes it away again: a folder that lets nothing be written is told before minutes
+/// are spent on what is to stand there.
+fn try_draft(option: &str, path: &Path) -> Result<(), Stop> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let draft = open_draft(&path, 0o600);
+    draft
+        .map(|(_, draft)| drop(std::fs::remove_file(draft)))
+        .map_err(|error| {
+            Stop::usage(format!(
+                "{option}: {} cannot be written: {error}; nothing was done, name another file",
+                path.display()
+            ))
+        })
 }
 
 /// Refuses to write onto the file that is read: what it says would be lost.
@@ -200,6 +215,21 @@ fn put(
     if path.metadata().is_ok_and(|seen| !seen.is_file()) {
         return Err(io::Error::other("it is no plain file"));
     }
+    let (file, draft) = open_draft(path, mode)?;
+    let mut out = BufWriter::new(file);
+    let written = write(&mut out)
+        .and_then(|()| out.flush())
+        .and_then(|()| out.get_ref().sync_all())
+        .and_then(|()| std::fs::rename(&draft, path));
+    if written.is_err() {
+        // Nothing to do about a draft that cannot be removed either: it has another name.
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}
+
+/// The file beside `path` that is renamed into its place, new and empty.
+fn open_draft(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
@@ -214,19 +244,8 @@ fn put(
         .write(true)
         .create_new(true)
         .mode(mode)
-        .open(&draft);
-    let written = file.and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    if written.is_err() {
-        // Nothing to do about a draft that cannot be removed either: it has another name.
-        let _ = std::fs::remove_file(&draft);
-    }
-    written
+        .open(&draft)?;
+    Ok((file, draft))
 }
 
 #[cfg(test)]
@@ -257,6 +276,24 @@ mod tests {
         assert!(replace(&place, |out| out.write_all(b"x")).is_err());
         assert!(!place.metadata().unwrap().is_file());
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    /// Root may write everywhere but there, and a name may be too long for a draft.
+    #[test]
+    fn a_place_where_nothing_can_be_written_is_refused_before_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("x".repeat(253));
+        for path in [Path::new("/proc/peerproof.json"), &long] {
+            let stop = check("--out", path).unwrap_err();
+            assert_eq!(stop.code, super::super::exit::USAGE);
+            assert!(
+                stop.message.contains("cannot be written"),
+                "{}",
+                stop.message
+            );
+        }
+        check("--out", &folder.path().join("fine.json")).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 
     #[test]

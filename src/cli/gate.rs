@@ -108,8 +108,27 @@ impl Gate {
         }
     }
 
-    /// Prints the line of a prolog. `chosen` is how many GPUs the operator named; all of the host when `None`.
-    pub(super) fn prolog_code(&self, report: &Report, chosen: Option<usize>) -> Result<u8, Stop> {
+    /// The same where files were asked for by name: whoever waits for one that was not written must not see a pass.
+    pub(super) fn code_with(&self, grading: Grading, written: bool) -> u8 {
+        match (written, grading) {
+            (true, _) | (false, Grading::Fail | Grading::Inconclusive) => self.code(grading),
+            (false, Grading::Pass | Grading::Warn) => {
+                console::complain(
+                    "exit code 3: a file that was asked for is not there; the verdict is printed and stays",
+                );
+                super::exit::INCONCLUSIVE
+            }
+        }
+    }
+
+    /// Prints the line of a prolog. `chosen` is how many GPUs the operator named; all of the host when `None`. `written` is whether every
+    /// file that was asked for stands there.
+    pub(super) fn prolog_code(
+        &self,
+        report: &Report,
+        chosen: Option<usize>,
+        written: bool,
+    ) -> Result<u8, Stop> {
         let grading = report.verdict.grading;
         let chosen = chosen.unwrap_or(report.snapshot.gpus.len());
         let untested = chosen.saturating_sub(report.tested_gpus.len());
@@ -129,6 +148,10 @@ impl Gate {
                 let text = format!("{untested} of {chosen} GPUs not tested: {why}");
                 (inconclusive(&text), false)
             }
+            _ if !written && self.code(grading) == 0 => (
+                inconclusive("a file that was asked for could not be written"),
+                false,
+            ),
             _ => (drain::of(report), self.code(grading) == 0),
         };
         tell(&line)?;
@@ -199,5 +222,27 @@ mod tests {
         ] {
             assert_eq!(asks_for_prolog(line.split(' ')), meant, "{line}");
         }
+    }
+
+    /// Whoever waits for a file must not take its absence for a pass, and a FAIL stays what it is.
+    #[test]
+    fn a_missing_file_is_no_pass() {
+        let gate = |exit_on| Gate {
+            exit_on,
+            prolog: false,
+            within: None,
+        };
+        for level in [Level::Warn, Level::Fail] {
+            for (grading, code) in [
+                (Grading::Pass, 3),
+                (Grading::Warn, 3),
+                (Grading::Inconclusive, 3),
+                (Grading::Fail, 2),
+            ] {
+                assert_eq!(gate(level).code_with(grading, false), code, "{grading:?}");
+            }
+        }
+        assert_eq!(gate(Level::Warn).code_with(Grading::Pass, true), 0);
+        assert_eq!(gate(Level::Fail).code_with(Grading::Warn, true), 0);
     }
 }

@@ -172,18 +172,21 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     if let Saved::Failed(why) = &saved {
         console::complain(&format!("no report file: {why}"));
     }
+    // Only what was asked for by name is missed: a folder that takes no report of its own accord is told, and no more.
+    let mut written = options.out.is_none() || !matches!(saved, Saved::Failed(_));
     if let Some(file) = &options.verdict_file
         && let Err(error) = super::verdict::save(&report, file)
     {
+        written = false;
         console::complain(&format!("no verdict file: {}: {error}", file.display()));
     }
     if let (Saved::To(_), Some(path)) = (&saved, &path) {
         again::name(&mut report, path);
     }
-    options.also.write(surroundings, &report, &saved);
+    written &= options.also.write(surroundings, &report, &saved);
     if options.gate.prolog {
         let chosen = options.gpus.as_ref().map(Vec::len);
-        return options.gate.prolog_code(&report, chosen);
+        return options.gate.prolog_code(&report, chosen, written);
     }
     if options.json {
         console::print(|out| json::write(&report, out))?;
@@ -196,7 +199,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
             terminal::write(&report, &closing, &surroundings.console.options, out)
         })?;
     }
-    Ok(options.gate.code(report.verdict.grading))
+    Ok(options.gate.code_with(report.verdict.grading, written))
 }
 
 /// Which GPUs, pairs and mechanisms; and what is thereby left out.

@@ -86,17 +86,27 @@ impl Also {
             .try_for_each(|(_, option, path)| file::check(option, path))
     }
 
-    /// Writes them. What fails is told and changes no verdict.
-    pub(super) fn write(&self, surroundings: &Surroundings, report: &Report, saved: &Saved) {
+    /// Writes them, and says whether all stand there. What fails is told and changes no verdict.
+    pub(super) fn write(
+        &self,
+        surroundings: &Surroundings,
+        report: &Report,
+        saved: &Saved,
+    ) -> bool {
+        let mut all = true;
         for (format, option, path) in self.files() {
             match save(surroundings, report, format, saved.clone(), path) {
                 Ok(()) => console::note(&format!("{} written", path.display())),
-                Err(error) => console::complain(&format!(
-                    "{option}: {} could not be written: {error}",
-                    path.display()
-                )),
+                Err(error) => {
+                    all = false;
+                    console::complain(&format!(
+                        "{option}: {} could not be written: {error}",
+                        path.display()
+                    ));
+                }
             }
         }
+        all
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Kept of each kind: so many from the start and as many from the end, so that a flood of one kind (corrected errors)
-/// neither hides the others nor its own latest lines. Ten kinds keep the whole below 200 lines.
+/// neither hides the others nor its own latest lines. Eleven kinds keep the whole at 220 lines.
 const KEPT_AT_EACH_END: usize = 10;
 /// Longest record that the kernel hands out, with room: one read returns one record, and a short buffer loses it.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -34,6 +34,8 @@ pub enum Kind {
     IommuDefault,
     /// PCIe advanced error reporting.
     Aer,
+    /// A PCIe link went down, or its port cut it off.
+    LinkDown,
     /// Other lines of the NVIDIA driver that speak of peers, DMA or BARs.
     DriverPeer,
     /// Resizable BAR or address space could not be assigned.
@@ -60,6 +62,11 @@ impl Kind {
             Kind::IommuDefault
         } else if has("AER:") || has("PCIe Bus Error") {
             Kind::Aer
+        } else if has("DPC:") && !has("enabled") && !has("capabilities")
+            || has("] SDES")
+            || has("pciehp") && has("Link Down")
+        {
+            Kind::LinkDown
         } else if has("NVRM:")
             && [
                 "peer",

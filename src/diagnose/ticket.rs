@@ -4,6 +4,7 @@
 
 mod answers;
 mod joined;
+mod links;
 mod settings;
 
 use super::{
@@ -17,7 +18,8 @@ use crate::model::{
     reading::Reading,
     report::{Grading, Verdict},
     snapshot::Snapshot,
-    ticket::{Conclusion, Diagnosis, Remark, RemarkKind, Ticket, Unknown},
+    ticket::{Citation, Conclusion, Diagnosis, Remark, RemarkKind, Ticket, Unknown},
+    xid::Xid,
 };
 
 /// What tells whether bytes arrive.
@@ -432,8 +434,16 @@ fn unknown(e: &Evidence, measured: bool) -> Vec<Unknown> {
     }
     if nvlink {
         let fabric = snapshot.gpus.iter().any(|g| g.fabric.known().is_none());
+        let names = snapshot.gpus.iter().filter_map(|g| g.name.known());
+        let names: Vec<&str> = names.map(String::as_str).collect();
         if fabric {
-            say("whether the NVLink fabric is complete", "nvidia-smi -q");
+            say(
+                "whether the NVLink fabric is complete",
+                match joined::tells_fabric(&names) {
+                    Some(false) => "systemctl status nvidia-fabricmanager",
+                    _ => "nvidia-smi -q",
+                },
+            );
         }
         return out;
     }
@@ -507,11 +517,26 @@ fn next(
             "a lost GPU explains the rest; whether its port still has a link, and what the port counted, stands there".to_string(),
         );
     }
+    let reboot = |(seen, line): (Xid, &Citation)| seen.code == 154 && line.value.contains("Reboot");
+    if answers::logged(ticket).any(reboot) {
+        return (
+            "sudo dmesg | grep -E 'NVRM|Xid'".to_string(),
+            "the first Xid of that time says why; the driver itself asks for a reboot of the node, after which 'peerproof qualify' proves the GPUs"
+                .to_string(),
+        );
+    }
     let count = e.snapshot.gpus.len();
     if count == 0 && answers::iommu_by_line(e.snapshot).is_some() {
         return (
             "nvidia-smi -q; grep . /sys/kernel/iommu_groups/*/type".to_string(),
             "the one names the GPUs, the other the domain types that hold, whatever the command line says"
+                .to_string(),
+        );
+    }
+    if count == 0 && !links::of_unknown(e.snapshot, ticket).is_empty() {
+        return (
+            "sudo lspci -vvv".to_string(),
+            "it names the devices below the ports of these errors, and whether their links have width and speed"
                 .to_string(),
         );
     }
@@ -525,6 +550,18 @@ fn next(
         return (
             "sudo dmesg | grep -E 'NVRM|AER|pcieport'".to_string(),
             "a lost GPU explains the rest; these lines say whether it or its link failed"
+                .to_string(),
+        );
+    }
+    let link = real
+        .iter()
+        .find(|f| f.cause == "link-errors" && f.judgement == Judgement::Indicted);
+    if main_remark(ticket).is_none()
+        && let Some(test) = link.and_then(|f| f.next_test.clone())
+    {
+        return (
+            test,
+            "a link that counts errors often runs narrow or slow: LnkSta against LnkCap shows it; 'peerproof qualify' then counts errors while bytes move"
                 .to_string(),
         );
     }

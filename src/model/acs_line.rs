@@ -19,6 +19,34 @@ pub struct AcsLine {
     pub ignored: Vec<String>,
 }
 
+/// What one device of `pci=` matches: a place, or ids, of which 0 stands for any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// "0000:00:01.1", or the end of a path "00:01.1/00.0".
+    Place,
+    /// "10b5:8747" of "pci:10b5:8747": every device with these ids, and subsystem ids where they stand there.
+    Ids(&'a str),
+    /// "pci:0:0": all.
+    All,
+}
+
+impl<'a> Named<'a> {
+    /// Reads one device of a list.
+    pub fn of(device: &'a str) -> Named<'a> {
+        match device.trim().strip_prefix("pci:") {
+            None => Named::Place,
+            Some(ids)
+                if ids
+                    .split(':')
+                    .all(|id| u16::from_str_radix(id, 16) == Ok(0)) =>
+            {
+                Named::All
+            }
+            Some(ids) => Named::Ids(ids),
+        }
+    }
+}
+
 impl AcsLine {
     /// Reads a command line. What stands behind `--` is for init.
     pub fn of(line: &str) -> AcsLine {
@@ -67,7 +95,7 @@ impl AcsLine {
     /// What the line asks of the redirects of this port: off (`false`) or on (`true`), with the word. Devices that are named by their
     /// ids or by a path are not told apart here.
     pub fn asks(&self, port: PciAddress) -> Option<(bool, &str)> {
-        let is = |device: &str| device.parse() == Ok(port);
+        let is = |device: &str| Named::of(device) == Named::All || device.parse() == Ok(port);
         let configured = self.config.as_ref().and_then(|(word, all)| {
             let (flags, _) = all.iter().find(|(_, device)| is(device))?;
             Some((redirects(flags)?, word.as_str()))
@@ -117,6 +145,10 @@ mod tests {
             assert_eq!(line.asks(port(named)).map(|a| a.0), Some(false), "{named}");
         }
         assert_eq!(line.asks(port("0000:40:01.1")), None);
+        assert_eq!(Named::of("pci:10b5:8747"), Named::Ids("10b5:8747"));
+        assert_eq!(Named::of("00:01.1/00.0"), Named::Place);
+        let all = AcsLine::of("pci=config_acs=x0x00xx@pci:0:0");
+        assert_eq!(all.asks(port("0000:40:01.1")).map(|a| a.0), Some(false));
         assert!(AcsLine::of("ro quiet iommu=pt pci=realloc -- pcie_acs_override=x").is_silent());
     }
 

@@ -2,6 +2,7 @@
 //! colours. Snapshot and records are ground state and are saved; findings and recommendations are derived from them.
 
 pub mod acs_line;
+pub mod aer_line;
 pub mod case;
 pub mod comparison;
 pub mod crossover;

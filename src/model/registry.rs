@@ -37,8 +37,10 @@ pub struct RegistryWord {
     pub value: Option<u32>,
     /// As written: "ForceP2P=0x11".
     pub text: String,
-    /// Where it was read.
+    /// Where it was read first, and so whether it holds.
     pub place: Place,
+    /// All places where it was read, with the same value.
+    pub places: Vec<Place>,
 }
 
 /// Words about peers, and what each is for. `ForceP2P` is read bit by bit.
@@ -96,11 +98,13 @@ impl RegistryWord {
         all.sort_by_key(|word| word.place);
         let mut once: Vec<RegistryWord> = Vec::new();
         for word in all {
-            if !once
-                .iter()
-                .any(|w| w.name == word.name && w.value == word.value)
+            match once
+                .iter_mut()
+                .find(|w| w.name == word.name && w.value == word.value)
             {
-                once.push(word);
+                Some(known) if known.places.contains(&word.place) => {}
+                Some(known) => known.places.push(word.place),
+                None => once.push(word),
             }
         }
         once
@@ -171,8 +175,37 @@ fn words(value: &str, place: Place) -> impl Iterator<Item = RegistryWord> {
             value,
             text: format!("{name}={number}"),
             place,
+            places: vec![place],
         })
     })
+}
+
+/// How to be rid of a parameter of the module that was seen in these places. What the loaded module says of itself does not tell where it
+/// was given.
+pub fn taken_out(parameter: &str, places: &[Place]) -> String {
+    let file = format!(
+        "take {parameter} out of /etc/modprobe.d (grep -rl {parameter} /etc/modprobe.d), 'sudo update-initramfs -u'"
+    );
+    let line = format!(
+        "take nvidia.{parameter} out of GRUB_CMDLINE_LINUX in /etc/default/grub, 'sudo update-grub'"
+    );
+    match (
+        places.contains(&Place::Modprobe),
+        places.contains(&Place::CommandLine),
+    ) {
+        (true, true) => format!("{file}, {line}, reboot"),
+        (true, false) => format!("{file}, reboot"),
+        (false, true) => format!("{line}, reboot"),
+        (false, false) => format!(
+            "where it was given, /proc/driver/nvidia/params does not tell: 'grep -r {parameter} /etc/modprobe.d /proc/cmdline' does. In a file: {file}; on the kernel command line: {line}; then reboot"
+        ),
+    }
+}
+
+/// How to be rid of registry words.
+pub fn removal(words: &[RegistryWord]) -> String {
+    let places: Vec<Place> = words.iter().flat_map(|w| w.places.clone()).collect();
+    taken_out("NVreg_RegistryDwords", &places)
 }
 
 #[cfg(test)]
@@ -212,6 +245,8 @@ mod tests {
             ("RMPcieP2PType=2", Place::CommandLine),
             ("PeerMappingOverride=1", Place::Modprobe),
         ];
+        let first = RegistryWord::of(&host).remove(0);
+        assert_eq!(first.places, [Place::InForce, Place::Modprobe]);
         let wanted: Vec<(String, Place)> =
             wanted.iter().map(|(t, p)| ((*t).to_string(), *p)).collect();
         assert_eq!(found, wanted);

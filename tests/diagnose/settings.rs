@@ -306,3 +306,99 @@ fn some_refused_pairs_are_not_all() {
         "the driver does not offer peer access on some pairs"
     );
 }
+
+/// Ids match every device that has them, and 0 any.
+#[test]
+fn an_acs_word_is_told_for_what_it_matches() {
+    for (word, words) in [
+        (
+            "pci=disable_acs_redir=pci:1000:c030",
+            "every device with the ids 1000:c030",
+        ),
+        (
+            "pci=disable_acs_redir=pci:1000:c030;pci:10b5:8747",
+            "every device with the ids 1000:c030 or 10b5:8747",
+        ),
+        (
+            "pci=disable_acs_redir=0000:00:01.1;pci:10b5:8747",
+            "the one device that it names and every device with the ids 10b5:8747",
+        ),
+        ("pci=config_acs=x00000x@pci:0:0", "every port that has ACS"),
+        (
+            "pci=config_acs=x0x00xx@00:01.1",
+            "the one device that it names",
+        ),
+    ] {
+        let found = judge(&inline(&[(
+            "c.txt",
+            &format!("BOOT_IMAGE=/v ro quiet {word}\n"),
+        )]));
+        let told = found.conclusions.iter().find(|c| c.title.contains(word));
+        let told = told.unwrap_or_else(|| panic!("{found:#?}"));
+        assert!(told.because.contains(words), "{told:#?}");
+    }
+}
+
+/// Each word is taken out where it was seen.
+#[test]
+fn a_registry_word_is_taken_out_where_it_stands() {
+    let line = "BOOT_IMAGE=/v root=/dev/sda1 ro nvidia.NVreg_RegistryDwords=ForceP2P=0x11\n";
+    let file = "options nvidia NVreg_RegistryDwords=ForceP2P=0x11\n";
+    let loaded = "RegistryDwords: \"ForceP2P=0x11\"\n";
+    let grub = "/etc/default/grub";
+    let conf = "/etc/modprobe.d";
+    for (files, has, lacks) in [
+        (vec![("a.txt", line)], vec![grub], vec![conf]),
+        (vec![("a.txt", file)], vec![conf], vec![grub]),
+        (
+            vec![("a.txt", line), ("b.txt", file)],
+            vec![conf, grub],
+            vec![],
+        ),
+        (
+            vec![("a.txt", loaded), ("b.txt", line)],
+            vec![grub],
+            vec![conf],
+        ),
+        (
+            vec![("a.txt", loaded)],
+            vec![conf, grub, "does not tell"],
+            vec![],
+        ),
+    ] {
+        let found = judge(&inline(&files));
+        let told = found
+            .conclusions
+            .iter()
+            .find(|c| c.title.starts_with("registry words"));
+        let fix = told.unwrap().fix.join("\n");
+        assert!(has.iter().all(|w| fix.contains(w)), "{files:?}: {fix}");
+        assert!(lacks.iter().all(|w| !fix.contains(w)), "{files:?}: {fix}");
+    }
+}
+
+/// A100 has twelve links a GPU and no fabric state.
+#[test]
+fn modules_are_asked_for_what_their_generation_shows() {
+    let tree = "-[0000:00]-+-00.0  Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller\n           +-01.4-[05]----00.0  NVIDIA Corporation Device 20b2\n           \\-01.5-[06]----00.0  NVIDIA Corporation Device 20b2\n";
+    let found = judge(&inline(&[("tv.txt", tree)]));
+    let told = &found.conclusions[0];
+    assert!(told.title.contains("SXM modules"), "{told:#?}");
+    assert!(
+        told.fix[0].contains("NV12") && !told.fix[0].contains("NV18"),
+        "{told:#?}"
+    );
+    assert!(!told.fix[0].contains("State Completed"), "{told:#?}");
+    assert!(
+        found
+            .unknown
+            .iter()
+            .all(|u| !u.what.contains("fabric") || u.shown_by.contains("fabricmanager"))
+    );
+    let found = judge(&inline(&[("tv.txt", &tree.replace("20b2", "2335"))]));
+    let fix = &found.conclusions[0].fix[0];
+    assert!(
+        fix.contains("NV18") && fix.contains("State Completed"),
+        "{fix}"
+    );
+}

@@ -440,44 +440,56 @@ pub(super) fn read_command(part: &mut Part, command: &str, line: &Line) -> bool 
     true
 }
 
-/// What a sentence that a person wrote reports.
+/// What a line that a person wrote reports, sentence by sentence: it may hang and answer garbage.
 pub(super) fn read_prose(part: &mut Part, line: &Line) {
-    let text = line.text.to_lowercase();
+    let sentences = line.text.split(". ").filter_map(reported);
+    let mut kinds: Vec<RemarkKind> = Vec::new();
+    for kind in sentences {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            part.remark(kind, &line.text, line, true);
+        }
+    }
+}
+
+fn reported(sentence: &str) -> Option<RemarkKind> {
+    let text = sentence.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
     // "change" is no "hang".
     let word = |words: &[&str]| {
         text.split(|c: char| !c.is_alphabetic())
             .any(|w| words.contains(&w))
     };
-    let kind = if has(&["!!!!", "garbage", "gibberish", "word salad", "nonsense"]) {
-        RemarkKind::Garbage
-    } else if has(&[
-        "all zero",
-        "zeros",
-        "zeroed",
-        "wrong data",
-        "corrupt",
-        "wrong result",
-    ]) {
-        RemarkKind::WrongData
-    } else if word(&[
-        "hang",
-        "hangs",
-        "hanging",
-        "hung",
-        "stuck",
-        "freezes",
-        "deadlock",
-        "deadlocks",
-    ]) || has(&["never returns", "never finishes"])
-    {
-        RemarkKind::Hang
-    } else if has(&["custom all-reduce", "custom allreduce", "custom all reduce"]) {
-        RemarkKind::CustomAllReduceOff
-    } else if has(&["slow", "bandwidth is low", "throughput drops"]) {
-        RemarkKind::Slow
-    } else {
-        return;
-    };
-    part.remark(kind, &line.text, line, true);
+    Some(
+        if has(&["!!!!", "garbage", "gibberish", "word salad", "nonsense"]) {
+            RemarkKind::Garbage
+        } else if has(&[
+            "all zero",
+            "zeros",
+            "zeroed",
+            "wrong data",
+            "corrupt",
+            "wrong result",
+        ]) {
+            RemarkKind::WrongData
+        } else if word(&[
+            "hang",
+            "hangs",
+            "hanging",
+            "hung",
+            "stuck",
+            "freezes",
+            "deadlock",
+            "deadlocks",
+        ]) || has(&["never returns", "never finishes"])
+        {
+            RemarkKind::Hang
+        } else if has(&["custom all-reduce", "custom allreduce", "custom all reduce"]) {
+            RemarkKind::CustomAllReduceOff
+        } else if has(&["slow", "bandwidth is low", "throughput drops"]) {
+            RemarkKind::Slow
+        } else {
+            return None;
+        },
+    )
 }

@@ -164,6 +164,9 @@ fn log_line(part: &mut Part, line: &Line, domains: &mut Domains) {
     } else if at_work(INTEL_IOMMU_AT_WORK) {
         domains.active = Some(("dmar".to_string(), part.at(line)));
     }
+    if text.contains("error status/mask=") && text.contains("[10de:") {
+        detail(part, text, line);
+    }
     if text.contains("IO_PAGE_FAULT") || text.contains("DMAR: [DMA") {
         part.remark(RemarkKind::IommuFault, text, line, false);
     }
@@ -178,6 +181,27 @@ fn driver(part: &mut Part, version: &str, text: &str, line: &Line) {
     part.snapshot.driver.version = Reading::Known(version.to_string());
     part.snapshot.driver.flavour = Reading::Known(flavour.to_string());
     part.cite("driver version", format!("{version} ({flavour})"), line);
+}
+
+/// "vfio-pci 0000:06:00.0:   device [10de:2bb1] error status/mask=00000001/0000a000": whose errors these are, told once.
+fn detail(part: &mut Part, text: &str, line: &Line) {
+    let mut words = text.split_whitespace();
+    let address = words.find_map(|word| {
+        let word = word.strip_suffix(':').filter(|w| w.contains('.'))?;
+        word.parse::<PciAddress>().ok()
+    });
+    let known = |part: &Part, told: &str| {
+        let mut all = part.citations.iter();
+        all.any(|c| c.about == "PCIe device" && c.value == told)
+    };
+    let ids = text.split_once("[10de:");
+    if let (Some(address), Some((_, ids))) = (address, ids) {
+        let ids: String = ids.chars().take(4).collect();
+        let told = format!("{address} 10de:{ids}");
+        if !known(part, &told) {
+            part.cite("PCIe device", told, line);
+        }
+    }
 }
 
 /// "pci 0000:75:00.0: [10de:2bb5] type 00 class 0x030200".

@@ -179,7 +179,28 @@ pub(super) fn is_command_line(text: &str) -> bool {
         ];
         told.iter().any(|name| word.starts_with(name))
     };
-    text.starts_with("BOOT_IMAGE=") || has_root || words().all(parameter) && words().any(telling)
+    // A sentence has words that are no parameters: "we boot with iommu=pt already".
+    let flag = |word: &str| {
+        word.contains('=')
+            || word.contains('.')
+            || [
+                "ro",
+                "rw",
+                "quiet",
+                "splash",
+                "nosplash",
+                "rhgb",
+                "nomodeset",
+                "debug",
+                "--",
+            ]
+            .contains(&word)
+            || word.starts_with("no") && word.len() > 4
+    };
+    let sentence = text.ends_with('.') || !words().all(flag);
+    text.starts_with("BOOT_IMAGE=")
+        || has_root
+        || !sentence && words().all(parameter) && words().any(telling)
 }
 
 /// The kind that a line begins or clearly belongs to.
@@ -284,6 +305,22 @@ fn is_kernel_line(text: &str) -> bool {
     }) || text.starts_with("NVRM: ")
         || text.starts_with("AMD-Vi: ")
         || text.starts_with("DMAR: ")
+        || is_of_a_device(text)
+}
+
+/// "pcieport 0000:00:01.1: AER: ...", "nvidia 0000:06:00.0: PCIe Bus Error: ...": a driver speaks of a device, without the log's time.
+fn is_of_a_device(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let driver = words.next().is_some_and(|w| {
+        w.len() < 24
+            && w.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    });
+    let address = words.next().and_then(|w| w.strip_suffix(':'));
+    driver
+        && address.is_some_and(|a| {
+            a.matches(':').count() == 2 && a.contains('.') && a.parse::<PciAddress>().is_ok()
+        })
 }
 
 /// Whether a line of no kind of its own goes on with a part.

@@ -3,13 +3,13 @@
 
 use super::super::{
     evidence::{Evidence, PeerClaim, name_pairs},
-    weigh::Cause,
+    weigh::{Cause, PEERS_OFF},
 };
 use crate::model::{
     case::Outcome,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
-    registry::{Place, RegistryWord},
+    registry::{Place, RegistryWord, removal},
 };
 use std::collections::BTreeMap;
 
@@ -96,19 +96,22 @@ fn contradiction(e: &Evidence, code: u32, pairs: Vec<OrderedPair>) -> Finding {
     let (why, fix) = match code {
         205 => (
             "the mapping could not be made (205): BAR1 of a patched driver is not aligned as peers need it",
-            "leave peer access off on this host: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce; look for 'not aligned' in 'sudo dmesg | grep NVRM'",
+            format!(
+                "leave peer access off on this host: {PEERS_OFF}; look for 'not aligned' in 'sudo dmesg | grep NVRM'"
+            ),
         ),
         711 => (
             "peer mappings are exhausted (711): at most eight peers a GPU without NVSwitch, other processes included",
-            "end other processes that hold peer mappings, or choose fewer GPUs with --gpus",
+            "end other processes that hold peer mappings, or choose fewer GPUs with --gpus"
+                .to_string(),
         ),
         217 => (
             "the driver says that these two GPUs have no peer access (217)",
-            "use a backend that goes through the host: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce",
+            format!("use a backend that goes through the host: {PEERS_OFF}"),
         ),
         _ => (
             "the driver refused",
-            "use a backend that goes through the host: NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce",
+            format!("use a backend that goes through the host: {PEERS_OFF}"),
         ),
     };
     let mut finding = CAUSE.indicts(
@@ -131,7 +134,7 @@ fn contradiction(e: &Evidence, code: u32, pairs: Vec<OrderedPair>) -> Finding {
             .evidence
             .extend(lines.iter().take(2).map(|l| format!("kernel log: {l}")));
     }
-    finding.fix = vec![fix.to_string()];
+    finding.fix = vec![fix];
     finding.next_test = Some("nvidia-smi topo -p2p w".into());
     finding.pairs = pairs;
     finding
@@ -159,7 +162,7 @@ fn policy(e: &Evidence, status: &str, pairs: Vec<OrderedPair>, total: usize) -> 
         "DR" => (
             Severity::Warning,
             "a registry key of the driver switches peer access off".to_string(),
-            "delete the line with the P2P key from /etc/modprobe.d/*nvidia*.conf, run 'sudo update-initramfs -u', reload the driver or reboot".to_string(),
+            removal(&RegistryWord::of(e.snapshot)),
         ),
         "CNS" if guest => (
             Severity::Info,

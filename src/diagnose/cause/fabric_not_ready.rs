@@ -138,7 +138,7 @@ fn indict(
 ) -> Finding {
     let gpus: BTreeSet<GpuIndex> = trouble.iter().map(|(i, _)| *i).collect();
     let mut because = if refused.is_empty() {
-        "the GPUs' links may be up, and NVLink between GPUs needs a registered fabric: collectives fall back to PCIe without an error, many times slower".to_string()
+        "the GPUs' links may be up, and NVLink between GPUs needs a registered fabric: until then CUDA mostly answers error 802 (system not yet initialized) to every program; where it runs all the same, collectives fall back to PCIe without an error, many times slower".to_string()
     } else {
         "CUDA answers 'system not ready': the NVSwitch fabric was not set up, and nothing runs until it is".to_string()
     };

@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::Cause,
+    weigh::{Cause, PEERS_OFF},
 };
 use crate::model::{
     case::{Outcome, Record, Rung},
@@ -105,7 +105,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let container = e.snapshot.host.container.known().cloned().flatten();
     finding.fix = match container.as_deref() {
         Some("gvisor") => vec![
-            "gVisor does not pass on every call of the driver: a newer runsc, or NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce; a plain runtime (runc) for multi-GPU work".to_string(),
+            format!("gVisor does not pass on every call of the driver: a plain runtime (runc) for multi-GPU work, a newer runsc, or {PEERS_OFF}"),
         ],
         Some("kubernetes") => vec![
             "in the container's securityContext: capabilities.add [\"SYS_PTRACE\"]; or 'sysctl -w kernel.yama.ptrace_scope=0' on the node".to_string(),

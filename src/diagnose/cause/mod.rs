@@ -29,6 +29,7 @@ mod shm_too_small;
 mod slow_pair;
 
 pub(super) use iommu_translation::line_words;
+pub(super) use link_errors::{RESEAT, events, logged, meaning};
 
 /// All causes, in the order in which a person would ask. Rows D1 to D30 of the decision table (facts: failures.md part 2)
 /// stand in their headers; D20, errors 704 and 705, has none because it is no fault.

@@ -80,9 +80,9 @@ fn judge(e: &Evidence) -> Vec<Finding> {
                 _ => None,
             })
             .collect();
-        finding.fix = vec![
-            "NCCL_P2P_DISABLE=1 together with --disable-custom-all-reduce for groups with these pairs; a newer BIOS (Above 4G Decoding, Re-Size BAR) may place the devices otherwise".to_string(),
-        ];
+        finding.fix = vec![format!(
+            "for groups with these pairs: {PEERS_OFF}; a newer BIOS (Above 4G Decoding, Re-Size BAR) may place the devices otherwise"
+        )];
         finding.next_test = Some("nvidia-smi topo -p2p r; nvidia-smi topo -p2p w".into());
         finding.pairs = offered;
         findings.push(finding);

@@ -2,8 +2,13 @@
 //! the rules behind them (facts: failures.md part 2, engines.md 2 and 3). A line of a log is certain of what it reports and of
 //! nothing behind it: the reason for it is at most probable, and the other reasons are told with what tells them apart.
 
-use super::{claims, joined::switched, main_remark, suppose_all};
-use crate::diagnose::{cause::line_words, xid};
+use super::{
+    claims,
+    joined::switched,
+    links::{self, LinkBefore},
+    main_remark, suppose_all,
+};
+use crate::diagnose::{cause::line_words, weigh::PEERS_OFF, xid};
 use crate::model::{
     finding::{Confidence, WARNING},
     pair::OrderedPair,
@@ -42,13 +47,21 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
                 |(seen, _)| format!("GPU {}", seen.gpu),
             );
         let mut evidence = vec![line(lost)];
-        let fix = match link_failed_first(ticket) {
-            Some(error) => {
+        let fix = match links::and_loss(ticket) {
+            LinkBefore::Failed(error) => {
                 evidence.insert(0, error);
                 "the port counted an error that cannot be corrected before the GPU was missed: slot, riser and power first, then the GPU. Power-cycle the host, reseat, and see that the link comes back at full width (LnkSta in 'sudo lspci -vvv')"
             }
-            None => {
-                "power-cycle the host, then reseat or replace the GPU or its riser; AER lines of its port in 'sudo dmesg' say whether the link failed first"
+            LinkBefore::Corrected(error) => {
+                evidence.insert(0, error);
+                "the link had counted errors, corrected ones, when the GPU was missed: riser and slot are suspects as much as the GPU. Power-cycle the host, reseat card and riser, and see that the link comes back at full width (LnkSta in 'sudo lspci -vvv')"
+            }
+            LinkBefore::After(error) => {
+                evidence.push(error);
+                "power-cycle the host, then reseat or replace the GPU or its riser; the AER lines of this log come after the loss and may follow from it"
+            }
+            LinkBefore::Silent => {
+                "power-cycle the host, then reseat or replace the GPU or its riser; no AER line is among these texts: those of its port in the whole 'sudo dmesg' say whether the link failed first"
             }
         };
         out.push(make(
@@ -60,6 +73,7 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
         ));
     }
     out.extend(xids(snapshot, ticket));
+    out.extend(links::of_unknown(snapshot, ticket));
     if let Some(fault) = said(RemarkKind::IommuFault) {
         let (device, text) = first_fault(snapshot, ticket).unwrap_or((None, line(fault)));
         out.push(iommu_fault(snapshot, text, device));
@@ -91,11 +105,11 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
     }
     if let Some(remark) = said(RemarkKind::PeersSwitchedOff) {
         let because = match symptom {
-            Some(_) => {
-                "NCCL was told to go through host memory; the engines' own all-reduce kernels do not read this variable. If the symptom is of this very run, it is not NCCL's peer path: then --disable-custom-all-reduce as well, and if it stays, look at host memory, driver and model rather than at the pairs"
-            }
+            Some(_) => format!(
+                "NCCL was told to go through host memory; the engines' own all-reduce kernels do not read this variable. If the symptom is of this very run, it is not of NCCL's copies between peers; the other ways to peers are open until all of the list is set: {PEERS_OFF}. Only where it stays with every switch of the engine's list, look at host memory, driver and model first"
+            ),
             None => {
-                "NCCL goes through host memory because it was told to; the engines' own all-reduce kernels do not read this variable"
+                "NCCL goes through host memory because it was told to; the engines' own all-reduce kernels do not read this variable".to_string()
             }
         };
         out.push(Conclusion {
@@ -103,7 +117,7 @@ pub(super) fn answers(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
             confidence: None,
             ..make(
                 remark.kind.words().to_string(),
-                because.to_string(),
+                because,
                 vec![line(remark)],
                 vec!["unset it after 'peerproof qualify' has proven the pairs"],
             )
@@ -356,18 +370,6 @@ pub(super) fn logged(ticket: &Ticket) -> impl Iterator<Item = (Xid, &Citation)> 
     all.filter_map(|citation| Some((Xid::parse(&citation.value)?, citation)))
 }
 
-/// The first uncorrected error of a PCIe port that the kernel logged before a GPU was missed, with its place.
-fn link_failed_first(ticket: &Ticket) -> Option<String> {
-    let log = ticket.citations.iter().filter(|c| c.about == "kernel log");
-    let before = log.take_while(|c| Xid::parse(&c.value).is_none_or(|xid| xid.code != 79));
-    let is_fatal = |c: &&Citation| {
-        (c.value.contains("AER:") || c.value.contains("PCIe Bus Error"))
-            && c.value.contains("Uncorrect")
-    };
-    let mut errors = before.filter(is_fatal);
-    errors.next().map(|c| format!("{} ({})", c.value, c.source))
-}
-
 /// Each GPU and code once. A GPU that is gone is told by itself, and what the cause gpu-itself says of a GPU that other texts show is
 /// not said twice.
 fn xids(snapshot: &Snapshot, ticket: &Ticket) -> Vec<Conclusion> {
@@ -457,8 +459,8 @@ fn patched_driver(snapshot: &Snapshot) -> Option<Conclusion> {
     })
 }
 
-/// How the host serves until its pairs are proven, which is the test that needs no tool: a symptom that stays with every
-/// peer path off is not the pairs'. Said of a symptom of peers that are not known to be refused or switched off.
+/// How the host serves until its pairs are proven. Said of a symptom of peers that are not known to be refused or switched off. It is a
+/// test of the pairs only as far as it is whole: each engine has ways of its own to peers, and one that is left open keeps the symptom.
 pub(super) fn meanwhile(snapshot: &Snapshot, ticket: &Ticket) -> Option<String> {
     main_remark(ticket).filter(|r| r.kind.suspects_peers())?;
     let off = |r: &Remark| r.kind == RemarkKind::PeersSwitchedOff && !r.by_person;
@@ -469,17 +471,26 @@ pub(super) fn meanwhile(snapshot: &Snapshot, ticket: &Ticket) -> Option<String> 
     }
     let engine = ticket.launch.iter().find(|f| f.about == "engine");
     let with = match engine.map(|f| f.value.as_str()) {
-        Some("vLLM") => {
-            "NCCL_P2P_DISABLE=1 VLLM_ALLREDUCE_USE_SYMM_MEM=0 with --disable-custom-all-reduce"
-        }
-        Some("SGLang") => {
-            "NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce, without --enable-symm-mem"
-        }
-        _ => {
-            "NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce (vLLM also VLLM_ALLREDUCE_USE_SYMM_MEM=0)"
-        }
+        Some("vLLM") => PEERS_OFF.replace("ENGINE", "vllm"),
+        Some("SGLang") => PEERS_OFF.replace("ENGINE", "sglang"),
+        _ => PEERS_OFF.to_string(),
     };
-    Some(format!("{with}; a symptom that stays is not the pairs'"))
+    // Multicast through NVSwitches, and a pass of vLLM that is on by itself there, are further ways.
+    let switched = snapshot.gpus.iter().filter_map(|gpu| gpu.name.known());
+    let switched = switched.clone().any(|name| {
+        ["H100", "H200", "H800", "H20", "HBM3", "B200", "B300"]
+            .iter()
+            .any(|n| name.contains(n))
+    });
+    let further = match switched {
+        true => {
+            "; on GPUs that NVSwitches join also NCCL_NVLS_ENABLE=0 and, for vLLM, fuse_allreduce_rms:false in its pass config"
+        }
+        false => "",
+    };
+    Some(format!(
+        "{with}{further}. A symptom that stays clears the pairs only where every switch of the engine's list is set"
+    ))
 }
 
 /// Whether the pasted command line asks for identity domains already.

@@ -62,6 +62,57 @@ fn is_module(gpu: &Gpu) -> bool {
     })
 }
 
+const FABRIC_MANAGER: &str = "systemctl status nvidia-fabricmanager (in a guest: on its host)";
+
+/// What `topo -m` shows between GPUs of a board that is whole: links of a pair by generation.
+fn links(names: &[&str]) -> &'static str {
+    let all = |parts: &[&str]| {
+        !names.is_empty()
+            && names
+                .iter()
+                .all(|n| parts.iter().any(|part| n.contains(part)))
+    };
+    if all(&["A100", "A30"]) {
+        "NV12"
+    } else if all(&["A800", "H800", "H20 ", "H20-"]) {
+        "NV8 or more"
+    } else if all(&["V100"]) {
+        "NV1 to NV6"
+    } else if all(&["H100", "H200", "B200", "B300", "HBM3"]) {
+        "NV18"
+    } else {
+        "NV12 (A100), NV18 (Hopper and later) or the like"
+    }
+}
+
+/// Whether the driver tells a fabric state of these GPUs: from Hopper on it does. `None` where no name tells the generation.
+pub(super) fn tells_fabric(names: &[&str]) -> Option<bool> {
+    let has = |parts: &[&str]| {
+        names
+            .iter()
+            .any(|n| parts.iter().any(|part| n.contains(part)))
+    };
+    if has(&["V100", "A100", "A800", "A30", "A40"]) {
+        Some(false)
+    } else if has(&["H100", "H200", "H800", "H20", "HBM3", "B200", "B300"]) {
+        Some(true)
+    } else {
+        None
+    }
+}
+
+/// What shows whether the fabric is up.
+fn state_shown_by(names: &[&str]) -> String {
+    const QUERY: &str = "nvidia-smi -q (Fabric: State Completed, Status Success)";
+    match tells_fabric(names) {
+        Some(true) => QUERY.to_string(),
+        Some(false) => format!(
+            "{FABRIC_MANAGER}: these GPUs tell no fabric state, and CUDA answers error 802 until it is up"
+        ),
+        None => format!("from Hopper on {QUERY}, before it {FABRIC_MANAGER}"),
+    }
+}
+
 /// What is to be said where no text shows the links themselves.
 pub(super) fn switched(snapshot: &Snapshot) -> Option<Conclusion> {
     let evidence = suppose_all(snapshot, &[]);
@@ -86,31 +137,41 @@ pub(super) fn switched(snapshot: &Snapshot) -> Option<Conclusion> {
         Ground::Fabric => format!("the NVLink fabric is complete on all {count} GPUs"),
         Ground::Modules => format!("{count} GPUs on SXM modules"),
     };
+    let names: Vec<&str> = snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some(gpu.name.known()?.as_str()))
+        .collect();
+    let links = links(&names);
+    let state = state_shown_by(&names);
     let (title, because, fix) = match (told, ground) {
         (false, Ground::Switches) => (
             format!("{who}: an SXM baseboard, whose GPUs talk over NVLink"),
             "direct copies between these GPUs do not cross the PCIe ports, ACS and the IOMMU that lspci shows, as long as the fabric is up; whether it is, these texts do not say",
-            "nvidia-smi topo -m (NV18 and the like between all GPUs) and nvidia-smi -q (Fabric: State Completed, Status Success)",
+            format!("nvidia-smi topo -m ({links} between all GPUs) and {state}"),
         ),
         (false, Ground::Fabric) => (
             format!("{who}: they talk over NVLink, not over PCIe"),
             "only GPUs behind NVSwitches register. Direct copies between them do not cross PCIe ports, ACS, the IOMMU or what a hypervisor lets through of PCIe; a state of Completed can be stale, and a rate tells",
-            "nvidia-smi topo -m (NV18 and the like between all GPUs)",
+            format!("nvidia-smi topo -m ({links} between all GPUs)"),
         ),
         (false, Ground::Modules) => (
             format!("{who}, whose boards join them by NVLink"),
             "direct copies between such GPUs do not cross PCIe, as long as the links are up and, on boards with NVSwitches, the fabric is; whether they are, these texts do not say",
-            "nvidia-smi topo -m (NV12, NV18 and the like between all GPUs) and, from Hopper on, nvidia-smi -q (Fabric: State Completed, Status Success)",
+            format!("nvidia-smi topo -m ({links} between all GPUs) and {state}"),
         ),
         (true, Ground::Fabric) => (
             format!("{who}, and the table shows no NVLink between them"),
             "a registration that went stale, links that are down or switched off, or the table is of another host; copies that the driver lets through then cross PCIe",
-            "nvidia-smi nvlink -s; nvidia-smi topo -p2p n",
+            "nvidia-smi nvlink -s; nvidia-smi topo -p2p n".to_string(),
         ),
         (true, _) => (
             format!("{who}, and no NVLink between the GPUs"),
             "the driver shows PCIe paths where an SXM baseboard has NVLink: the fabric is not up (nvidia-fabricmanager), a guest was given GPUs without their links, or the table is of another host",
-            "systemctl status nvidia-fabricmanager; nvidia-smi -q (Fabric: State Completed, Status Success)",
+            match tells_fabric(&names) {
+                Some(false) => FABRIC_MANAGER.to_string(),
+                _ => format!("{FABRIC_MANAGER}; {state}"),
+            },
         ),
     };
     let seen: Vec<String> = match ground {
@@ -128,7 +189,7 @@ pub(super) fn switched(snapshot: &Snapshot) -> Option<Conclusion> {
         title,
         because: because.to_string(),
         evidence: seen,
-        fix: vec![fix.to_string()],
+        fix: vec![fix],
         cause: None,
         confidence: (told || ground == Ground::Modules).then_some(Confidence::Probable),
     })

@@ -2,9 +2,9 @@
 //! not do (facts: failures.md 3.1, 3.3 and 3.8; the kernel's admin-guide/kernel-parameters.txt; the open module's nvrm_registry.h).
 
 use crate::model::{
-    acs_line::AcsLine,
+    acs_line::{AcsLine, Named},
     finding::{Confidence, WARNING},
-    registry::{Place, RegistryWord},
+    registry::{Place, RegistryWord, removal, taken_out},
     snapshot::Snapshot,
     ticket::Conclusion,
 };
@@ -30,11 +30,38 @@ fn stated(title: String, because: &str, evidence: String, fix: Vec<String>) -> C
     }
 }
 
-/// "one device", "4 devices".
-fn devices(count: usize) -> String {
-    match count {
-        1 => "the one device that it names".to_string(),
-        n => format!("the {n} devices that it names"),
+/// What the kernel matches with the devices of a word, in words.
+fn devices<'a>(named: impl Iterator<Item = &'a str>) -> String {
+    let (mut places, mut ids, mut all) = (0_usize, Vec::new(), false);
+    for device in named {
+        match Named::of(device) {
+            Named::All => all = true,
+            Named::Ids(text) => ids.push(text),
+            Named::Place => places += 1,
+        }
+    }
+    if all {
+        return "every port that has ACS (pci:0:0 names all)".to_string();
+    }
+    let mut parts = Vec::new();
+    match places {
+        0 => {}
+        1 => parts.push("the one device that it names".to_string()),
+        n => parts.push(format!("the {n} devices that it names")),
+    }
+    match ids.as_slice() {
+        [] => {}
+        [one] => parts.push(format!(
+            "every device with the ids {one}, however many there are"
+        )),
+        many => parts.push(format!(
+            "every device with the ids {}, however many there are",
+            many.join(" or ")
+        )),
+    }
+    match parts.is_empty() {
+        true => "no device: it names none".to_string(),
+        false => parts.join(" and "),
     }
 }
 
@@ -54,8 +81,8 @@ fn acs(line: &AcsLine) -> Vec<Conclusion> {
         out.push(stated(
             format!("{word} asks the kernel to switch ACS redirects off"),
             &format!(
-                "at boot it clears request redirect, completion redirect and egress control of {} and of no other port, so every port between the GPUs has to be named. Kernels from 6.11 until early 2025 may leave some of the bits set, and a reset of the port sets them again",
-                devices(named.len())
+                "at boot it clears request redirect, completion redirect and egress control of {} and of no other port, so every port between the GPUs has to be among them. Kernels from 6.11 until early 2025 may leave some of the bits set, and a reset of the port sets them again",
+                devices(named.iter().map(String::as_str))
             ),
             format!("/proc/cmdline: {word}"),
             vec![READ.to_string(), format!("{WARNING}{ISOLATION}")],
@@ -66,7 +93,7 @@ fn acs(line: &AcsLine) -> Vec<Conclusion> {
             format!("{word} sets bits of ACS control words"),
             &format!(
                 "kernels from 6.11 on set or clear each bit of {} at boot: the rightmost character is bit 0, and bits 2, 3 and 5 are the redirects and egress control that send peer traffic up; older kernels do not know the word, and until early 2025 it failed for all devices but the first",
-                devices(named.len())
+                devices(named.iter().map(|(_, device)| device.as_str()))
             ),
             format!("/proc/cmdline: {word}"),
             vec![READ.to_string(), format!("{WARNING}{ISOLATION}")],
@@ -87,7 +114,9 @@ fn registry(snapshot: &Snapshot) -> Option<Conclusion> {
     let words = RegistryWord::of(snapshot);
     let first = words.first()?;
     let texts = |place: Option<Place>| -> Vec<&str> {
-        let of = words.iter().filter(|w| place.is_none_or(|p| p == w.place));
+        let of = words
+            .iter()
+            .filter(|w| place.is_none_or(|p| w.places.contains(&p)));
         of.map(|w| w.text.as_str()).collect()
     };
     let asserts = words.iter().any(RegistryWord::asserts_peers);
@@ -113,7 +142,10 @@ fn registry(snapshot: &Snapshot) -> Option<Conclusion> {
                 .to_string(),
         );
     }
-    fix.push("'peerproof qualify' proves or refutes what they assert; to be rid of them: take the NVreg_RegistryDwords line out of /etc/modprobe.d, 'sudo update-initramfs -u', reboot".to_string());
+    fix.push(format!(
+        "'peerproof qualify' proves or refutes what they assert; to be rid of them: {}",
+        removal(&words)
+    ));
     fix.push(format!(
         "{WARNING}NVIDIA has these words for its own tests, and their numbers changed between driver lines: what was proven holds for this driver version only"
     ));
@@ -133,18 +165,39 @@ fn registry(snapshot: &Snapshot) -> Option<Conclusion> {
 
 /// NVLinks that the driver was told to leave alone.
 fn nvlink_off(snapshot: &Snapshot) -> Option<Conclusion> {
-    let mut params = snapshot.driver.params.known().into_iter().flatten();
+    let params = snapshot.driver.params.known().into_iter().flatten();
+    let mut seen: Vec<(Place, String)> = params
+        .filter(|(name, value)| {
+            name.trim_start_matches("NVreg_") == "NvLinkDisable" && value == "1"
+        })
+        .map(|(name, value)| match name.starts_with("NVreg_") {
+            true => (Place::Modprobe, format!("modprobe.d: {name}={value}")),
+            false => (
+                Place::InForce,
+                format!("/proc/driver/nvidia/params: {name}: {value}"),
+            ),
+        })
+        .collect();
+    let line = snapshot.host.cmdline.known().map_or("", String::as_str);
+    let words = line.split_whitespace().take_while(|word| *word != "--");
+    seen.extend(
+        words
+            .filter(|word| *word == "nvidia.NVreg_NvLinkDisable=1")
+            .map(|word| (Place::CommandLine, format!("/proc/cmdline: {word}"))),
+    );
+    let places: Vec<Place> = seen.iter().map(|(place, _)| *place).collect();
     // One GPU of an NVSwitch board is given to a guest like this, and misses nothing.
-    let (name, value) = params.find(|(name, value)| {
-        name.trim_start_matches("NVreg_") == "NvLinkDisable" && value == "1"
-    })?;
-    (snapshot.gpus.len() != 1).then(|| Conclusion {
+    (!seen.is_empty() && snapshot.gpus.len() != 1).then(|| Conclusion {
         confidence: Some(Confidence::Probable),
+        evidence: seen.into_iter().map(|(_, line)| line).collect(),
         ..stated(
             "the driver was told to leave NVLink off (NvLinkDisable=1)".to_string(),
             "peers then go over PCIe, or do not exist, on GPUs that NVLink joins; guests with one GPU of an NVSwitch board are set up like this",
-            format!("/proc/driver/nvidia/params: {name}: {value}"),
-            vec!["where NVLink is wanted: take NVreg_NvLinkDisable=1 out of /etc/modprobe.d, 'sudo update-initramfs -u', reboot, then 'nvidia-smi topo -m'".to_string()],
+            String::new(),
+            vec![format!(
+                "where NVLink is wanted: {}; then 'nvidia-smi topo -m'",
+                taken_out("NVreg_NvLinkDisable", &places)
+            )],
         )
     })
 }
