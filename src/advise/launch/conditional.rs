@@ -92,6 +92,9 @@ fn what_may_not_run_is_not_known() {
             "{text}: {answer:#?}"
         );
     }
+    // Experts go by NCCL, which may be off its peers.
+    let text = format!("if [ $1 ]; then {V}; fi\n{L} -ep");
+    open(&on(&host, &text), &text, "may or may not keep it off");
     // What comes behind a function may come before its call.
     let text = format!("run() {{ {L}; }}\n{V}\nrun");
     open(&on(&host, &text), &text, "behind the function");

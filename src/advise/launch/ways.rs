@@ -3,7 +3,7 @@
 
 use super::{
     clauses::holds,
-    forbidden::left_on,
+    forbidden::{left_on, may_be_off},
     read::Invocation,
     traps::{Facts, Question},
 };
@@ -19,7 +19,7 @@ use crate::{
         launch::{LaunchCheck, LaunchProblem},
         pair::GpuIndex,
     },
-    profile::{ConsumerPath, ConsumerProfile, EngineProfile, Reach, Way},
+    profile::{Clause, ConsumerPath, ConsumerProfile, EngineProfile, Reach, Way},
 };
 
 /// Judges the ways that this launch goes. `whole`: all its GPUs, where they are known.
@@ -59,8 +59,37 @@ pub(super) fn ways(
                 Reach::Group => weighing.group,
                 Reach::Launch | Reach::Host => group,
             };
+            let off = way.off.iter();
+            let off = off.filter(|s| left_on(s, invocation));
+            let open = !way.off.is_empty()
+                && (off.clone().all(|s| may_be_off(s, invocation))
+                    || way.unless.iter().any(|c| may_hold_off(c, invocation)));
+            let problems = answer.problems.len();
             one(way, e, question, group, answer);
+            // What keeps it off may stand in what was not read.
+            if open {
+                for problem in answer.problems.drain(problems..) {
+                    answer.not_judged.push(format!(
+                        "{}; what was not read of this launch may or may not keep it off",
+                        problem.wrong
+                    ));
+                }
+            }
         }
+    }
+}
+
+/// A clause that keeps a way off, about a variable that may stand in what was not read.
+fn may_hold_off(clause: &Clause, invocation: &Invocation) -> bool {
+    match clause {
+        Clause::Variable(name) => invocation.may_hold(name),
+        Clause::VariableIs(named)
+        | Clause::VariableIsNot(named)
+        | Clause::VariableContains(named)
+        | Clause::VariableLacks(named) => invocation.may_hold(&named.name),
+        Clause::AnyVariableIs(all) => all.iter().any(|named| invocation.may_hold(&named.name)),
+        Clause::Flag(_) | Clause::FlagIs(_) | Clause::FlagIsNot(_) => invocation.may_hold_flags(),
+        _ => false,
     }
 }
 
