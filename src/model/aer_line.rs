@@ -65,7 +65,7 @@ impl AerLine {
         Some(AerLine {
             weight,
             reporter,
-            device: addresses.last().unwrap_or(reporter),
+            device: addresses.next_back().unwrap_or(reporter),
             of_nvidia: has(&format!("nvidia {reporter}:")),
             message,
         })

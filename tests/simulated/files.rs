@@ -108,21 +108,37 @@ fn simulated_is_said_everywhere_and_nothing_clears_it() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_changes_neither_verdict_nor_exit_code() {
+fn a_file_that_was_named_and_cannot_be_written_is_refused_before_the_run() {
     // A folder in which not even root can make a file.
     let file = Path::new("/proc/report.json");
+    let host = Host::new("opaque-vm");
+    let run = crate::host::run(qualify(&host, file, SHORT));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (Some(64), ""),
+        "{}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.contains("/proc/report.json cannot be written")
+            && run.stderr.contains("nothing was done"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+}
+
+#[test]
+fn a_folder_that_takes_no_report_changes_neither_verdict_nor_exit_code() {
     for (host, code) in [
         (Host::new("opaque-vm"), 0),
         (Host::new("opaque-vm").fault("0>1:ce_push=zeroed"), 2),
     ] {
-        let run = crate::host::run(qualify(&host, file, SHORT));
+        let mut command = host.command(&[&["qualify"], SHORT].concat());
+        command.current_dir("/proc");
+        let run = crate::host::run(command);
         assert_eq!(run.code, Some(code), "{}\n{}", run.stdout, run.stderr);
-        assert!(
-            run.stderr.contains("no report file") && run.stderr.contains("report.json"),
-            "{}",
-            run.stderr
-        );
-        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        assert!(run.stderr.contains("no report file"), "{}", run.stderr);
     }
 }
 
@@ -271,8 +287,15 @@ fn a_killed_run_leaves_a_readable_journal_and_no_worker() {
 fn a_journal_holds_further_questions_and_what_was_observed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");
-    // A folder of that name keeps the draft of the report from being written.
-    std::fs::create_dir(path.with_extension("json.part")).unwrap();
+    // A folder of that name keeps the draft of the report from being written; before the run it would be refused.
+    let (begun, draft) = (
+        path.with_extension("journal"),
+        path.with_extension("json.part"),
+    );
+    std::thread::spawn(move || {
+        crate::host::eventually("the run begins", || begun.exists());
+        std::fs::create_dir(draft).unwrap();
+    });
     let run = Host::new("opaque-vm").fault("0>1:ce_push=zeroed").run(&[
         "qualify",
         "--json",
