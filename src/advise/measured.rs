@@ -5,13 +5,12 @@
 use super::request::{ReductionTime, Request};
 use crate::{
     diagnose::reductions::{
-        NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, crossovers, doubts, standing,
+        NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS, Standing, crossovers, doubts, middle, standing,
     },
     model::{
         pair::GpuIndex,
         reduction::{Arrangement, Dtype, Launch, Reduction},
     },
-    stats::{median, quantile},
 };
 use std::collections::BTreeSet;
 
@@ -67,10 +66,10 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
                 && !row.in_place
         };
         // The first choice of which anything is proven.
-        let proven = |choice: (Arrangement, Dtype)| -> Vec<(usize, &Reduction, f64)> {
+        let proven = |choice: (Arrangement, Dtype)| -> Vec<(usize, &Reduction, (f64, f64, f64))> {
             let own = rows.iter().enumerate().filter(|(_, row)| fits(row, choice));
             own.filter(|(_, row)| standing(rows, row) == Standing::Proven)
-                .filter_map(|(at, row)| Some((at, row, median(&row.time.as_ref()?.samples)?)))
+                .filter_map(|(at, row)| Some((at, row, middle(row)?)))
                 .collect()
         };
         let found = choices
@@ -79,12 +78,12 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         let Some((choice, proven)) = found else {
             continue;
         };
-        let time = |row: &Reduction, microseconds: f64| ReductionTime {
+        let time = |row: &Reduction, (median, low, high): (f64, f64, f64)| ReductionTime {
             backend: NCCL.to_string(),
             ranks: row.ranks(),
             bytes: row.bytes,
-            microseconds,
-            middle: halves(row).unwrap_or((microseconds, microseconds)),
+            microseconds: median,
+            middle: (low, high),
             gpus: gpus.iter().copied().map(GpuIndex).collect(),
             stand_in: None,
         };
@@ -93,7 +92,7 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
             .filter(|(at, row, _)| row.algorithm == NCCL && !sick.contains(at));
         request
             .measured
-            .extend(baseline.map(|(_, row, median)| time(row, *median)));
+            .extend(baseline.map(|(_, row, took)| time(row, *took)));
         // Its other arms: what its peers are worth, and how far it may use them.
         for arm in [NCCL_P2P_OFF, NCCL_P2P_SYS] {
             let own = proven
@@ -101,9 +100,9 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
                 .filter(|(at, row, _)| row.algorithm == arm && !sick.contains(at));
             request
                 .measured
-                .extend(own.map(|(_, row, median)| ReductionTime {
+                .extend(own.map(|(_, row, took)| ReductionTime {
                     backend: arm.to_string(),
-                    ..time(row, *median)
+                    ..time(row, *took)
                 }));
         }
         let sizes: BTreeSet<u64> = proven.iter().map(|(_, row, _)| row.bytes).collect();
@@ -114,11 +113,11 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
                         && kin.contains(&row.algorithm.as_str())
                         && !sick.contains(at)
                 });
-                if let Some((_, row, median)) = own.min_by(|a, b| a.2.total_cmp(&b.2)) {
+                if let Some((_, row, took)) = own.min_by(|a, b| a.2.0.total_cmp(&b.2.0)) {
                     request.measured.push(ReductionTime {
                         backend: (*backend).to_string(),
                         stand_in: Some(row.algorithm.clone()),
-                        ..time(row, *median)
+                        ..time(row, *took)
                     });
                 }
             }
@@ -131,12 +130,6 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         });
         request.crossovers.extend(own.cloned());
     }
-}
-
-/// The quartiles of a row's samples.
-fn halves(row: &Reduction) -> Option<(f64, f64)> {
-    let samples = &row.time.as_ref()?.samples;
-    Some((quantile(samples, 0.25)?, quantile(samples, 0.75)?))
 }
 
 #[cfg(test)]

@@ -210,9 +210,6 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
     let Some(sizing) = weighing.sizing else {
         return all;
     };
-    let at = |list: &[&'_ ReductionTime], bytes: u64| -> Option<ReductionTime> {
-        list.iter().find(|t| t.bytes == bytes).map(|t| (*t).clone())
-    };
     let row = sizing.payload_bytes.checked_div(sizing.rows).unwrap_or(0);
     let one = row.saturating_mul(sizing.rows_per_request);
     let mut sizes = vec![(one, "one request"), (sizing.payload_bytes, "a full batch")];
@@ -241,7 +238,7 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
             nccl.microseconds
         );
         let says = match at(&own, bytes) {
-            Some(mine) if level(&mine, &nccl) => format!(
+            Some(mine) if level(mine, nccl) => format!(
                 "{reductions} and {:.1} us with {}, which their samples do not tell apart{whose}",
                 mine.microseconds, answer.backend
             ),
@@ -263,6 +260,11 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
         });
     }
     all
+}
+
+/// The time of one size.
+fn at<'a>(list: &[&'a ReductionTime], bytes: u64) -> Option<&'a ReductionTime> {
+    list.iter().copied().find(|t| t.bytes == bytes)
 }
 
 /// NCCL as this answer lets it run, and that in words: with its own choice of paths, told to use peers at any distance, or
@@ -314,10 +316,7 @@ fn level(a: &ReductionTime, b: &ReductionTime) -> bool {
 fn crossover(base: &[&ReductionTime], own: &[&ReductionTime], name: &str) -> Option<String> {
     let both: Vec<(&ReductionTime, &ReductionTime)> = own
         .iter()
-        .filter_map(|mine| {
-            let nccl = base.iter().find(|t| t.bytes == mine.bytes)?;
-            Some((*mine, *nccl))
-        })
+        .filter_map(|mine| Some((*mine, at(base, mine.bytes)?)))
         .collect();
     let (least, most) = (both.first()?.0.bytes, both.last()?.0.bytes);
     let among = match least == most {

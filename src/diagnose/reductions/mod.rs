@@ -34,8 +34,9 @@ fn comparable(a: &Reduction, b: &Reduction) -> bool {
         == (&b.gpus, b.arrangement, b.dtype, b.in_place, b.launch)
 }
 
-/// Median, and the middle half of the samples, microseconds.
-fn middle(row: &Reduction) -> Option<(f64, f64, f64)> {
+/// Median, and the middle half of the samples (quartiles), microseconds. Two times are told apart only where their middle halves
+/// do not overlap.
+pub(crate) fn middle(row: &Reduction) -> Option<(f64, f64, f64)> {
     let samples = &row.time.as_ref()?.samples;
     Some((
         median(samples)?,
