@@ -82,21 +82,16 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             let own = words.get(place..).unwrap_or_default();
             invocation.flags_from(own, switches.as_deref());
         } else if let Some(first) = nested.into_iter().next() {
-            invocation.engine = first.engine;
-            invocation.flags = first.flags;
-            invocation.positional = first.positional;
-            invocation.variables = first.variables;
-            invocation.unknown = first.unknown;
-            invocation.lost = first.lost;
-            invocation.variables_open |= first.variables_open;
-            invocation.flags_open = first.flags_open;
-            invocation.no_launch = first.no_launch;
-            invocation.processes = first.processes;
-            invocation.ranks = first.ranks;
-            invocation.led = first.led;
-            invocation.cut = first.cut;
-            invocation.program = first.program;
+            // The command is the script's; where it runs is the container's.
             invocation.unread.extend(first.unread);
+            invocation = Invocation {
+                place: invocation.place,
+                devices: invocation.devices,
+                isolated_shared_memory: invocation.isolated_shared_memory,
+                variables_open: invocation.variables_open || first.variables_open,
+                unread: invocation.unread,
+                ..first
+            };
         } else {
             // A fragment may leave the command out and hold only what goes behind it.
             let own = words.iter().skip(usize::from(map.get("image").is_some()));
