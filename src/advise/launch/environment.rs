@@ -8,7 +8,7 @@ use super::{
 use std::collections::BTreeMap;
 
 /// What a program gets.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Handed {
     pub(super) variables: BTreeMap<String, String>,
     /// Set outside, and not handed on: by what.
@@ -168,11 +168,7 @@ pub(super) fn handed(
                 head = true;
             }
             "docker" | "podman" | "nerdctl" | "kubectl" | "oc" if behind("exec") => {
-                outer = Handed {
-                    variables: own.variables.clone(),
-                    unknown: own.unknown.clone(),
-                    ..Handed::default()
-                };
+                outer = own.clone();
                 let what = format!("{base} exec");
                 own.clear(word, &what, &[], true);
                 own.open.push(format!(
@@ -183,11 +179,7 @@ pub(super) fn handed(
                 head = false;
             }
             "systemd-run" if !rest.iter().any(|w| w.text == "--scope") => {
-                outer = Handed {
-                    variables: own.variables.clone(),
-                    unknown: own.unknown.clone(),
-                    ..Handed::default()
-                };
+                outer = own.clone();
                 own.clear(word, base, &[], true);
                 options = &["-E", "--setenv"];
                 head = false;
