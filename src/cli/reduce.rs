@@ -138,7 +138,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
     let algorithms = algorithms(options)?;
-    told_apart(options)?;
+    check_workload(options)?;
     // Before minutes of work, not after.
     if let Some(report) = &options.report {
         super::qualify::check_report_file("--report", report)?;
@@ -540,7 +540,7 @@ impl Work {
 }
 
 /// Refuses options that mean nothing without each other, before anything is asked of the host.
-fn told_apart(options: &Options) -> Result<(), Stop> {
+fn check_workload(options: &Options) -> Result<(), Stop> {
     let workload = &options.workload;
     let usage = |text: String| Err(Stop::usage(text));
     if !workload.has_model() {
