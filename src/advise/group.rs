@@ -264,7 +264,8 @@ fn told(record: &Record) -> String {
 fn unfit(e: &Evidence, gpus: &[GpuIndex], pairs: &[OrderedPair]) -> Option<String> {
     let own = e
         .condemned_gpus()
-        .into_iter()
+        .iter()
+        .copied()
         .find(|g| gpus.contains(g))
         .map(|gpu| {
             let failed = e

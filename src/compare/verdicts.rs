@@ -5,6 +5,7 @@
 use super::{Matched, Tally, matching::Letter, reductions, traffic};
 use crate::model::{
     case::{Load, Outcome, Record, Rung, Subject},
+    fared::Fared,
     finding::{Confidence, ConsumerState, Finding, Judgement},
     group::Group,
     ladder::{self, Standing},
@@ -207,8 +208,8 @@ fn climbs(a: &Report, b: &Report, matched: &Matched, less: Less, tally: &mut Tal
             continue;
         };
         let (all_mine, all_theirs) = (mine, theirs);
-        let mine = ladder::climb(mine, &a.ladder);
-        let theirs = ladder::climb(theirs, &b.ladder);
+        let mine = ladder::climb(&Fared::all(mine), &a.ladder);
+        let theirs = ladder::climb(&Fared::all(theirs), &b.ladder);
         // What stopped one of them was not tried on the other.
         let untried = |stopped: &Standing<'_>, records: &[&Record]| {
             stopped.stopped_by.is_some_and(|by| {

@@ -6,9 +6,10 @@ use super::evidence::{Evidence, PeerClaim};
 use crate::{
     model::{
         case::{Outcome, Record, Rung, Subject},
+        fared::Fared,
         finding::{Consumer, ConsumerState, IslandConsumer, Veto},
         group::Group,
-        ladder::{Step, made_up_for},
+        ladder::Step,
         pair::{GpuIndex, OrderedPair},
         reduction::MOST_RANKS,
         topology::Island,
@@ -33,8 +34,8 @@ pub fn consumers_of(
         condemned: evidence.condemned_gpus(),
         pairs: Fares::of(evidence, group),
         groups: evidence
-            .groups()
-            .map(|g| (g, fared(evidence.of_group(g))))
+            .subjects()
+            .filter_map(|(subject, fared)| Some((subject.group()?, fared)))
             .collect(),
     };
     let islands = islands(evidence, group);
@@ -132,50 +133,30 @@ impl Fate<'_> {
     }
 }
 
-/// A mechanism on a pair or group, quiet or under load.
-struct Fared<'a> {
-    mechanism: &'a str,
-    rung: Rung,
-    fate: Fate<'a>,
-}
-
-fn fared<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Fared<'a>> {
-    let mine: Vec<&Record> = records.collect();
-    let mut all: Vec<Fared> = Vec::new();
-    for record in mine.iter().copied() {
-        let fate = match &record.outcome {
-            Outcome::Intact => Fate::Intact,
-            Outcome::NotApplicable { reason } => Fate::Absent(reason),
-            Outcome::NotRun { .. } if made_up_for(record, &mine) => continue,
-            Outcome::NotRun { reason } => Fate::NotRun(reason),
-            Outcome::Refused { .. } => Fate::Refused(record),
-            _ => Fate::Failed(record),
-        };
-        let (mechanism, rung) = (record.case.mechanism.as_str(), record.case.rung);
-        let same = |f: &&mut Fared| f.rung == rung && f.mechanism == mechanism;
-        // Sizes of one mechanism come one after the other.
-        match all.iter_mut().rev().find(same) {
-            Some(known) if known.fate.weight() >= fate.weight() => {}
-            Some(known) => known.fate = fate,
-            None => all.push(Fared {
-                mechanism,
-                rung,
-                fate,
-            }),
-        }
+/// What became of it.
+fn fate<'a>(fared: &Fared<'a>) -> Fate<'a> {
+    if let Some(record) = fared.failure() {
+        Fate::Failed(record)
+    } else if let Some(record) = fared.refused {
+        Fate::Refused(record)
+    } else if let Some(reason) = fared.open {
+        Fate::NotRun(reason)
+    } else if fared.answers.intact() {
+        Fate::Intact
+    } else {
+        Fate::Absent(fared.absent.unwrap_or_default())
     }
-    all
 }
 
 /// How the pairs of a group fared. On most hosts most pairs fared alike, and what is asked of one holds for all of its
 /// kind, so that each question costs what the kinds cost.
-struct Fares<'a> {
-    rows: BTreeMap<OrderedPair, Fare<'a>>,
+struct Fares<'e, 'a> {
+    rows: BTreeMap<OrderedPair, Fare<'e, 'a>>,
 }
 
 /// How one pair fared.
-struct Fare<'a> {
-    rows: Vec<Fared<'a>>,
+struct Fare<'e, 'a> {
+    rows: &'e [Fared<'a>],
     /// Pairs with the same number have the same mechanisms with the same fates; reasons and records are their own.
     kind: usize,
     /// Something of it failed.
@@ -184,19 +165,19 @@ struct Fare<'a> {
     no_peer_access: bool,
 }
 
-impl<'a> Fares<'a> {
-    fn of(e: &Evidence<'a>, group: &[GpuIndex]) -> Self {
+impl<'e, 'a> Fares<'e, 'a> {
+    fn of(e: &'e Evidence<'a>, group: &[GpuIndex]) -> Self {
         let mut kinds: BTreeMap<Vec<(&str, Rung, u8)>, usize> = BTreeMap::new();
         let rows = pairs_of(group).into_iter().map(|pair| {
-            let rows = fared(e.of_pair(pair));
+            let rows = e.pair_fared(pair);
             let alike = rows.iter();
-            let alike = alike.map(|row| (row.mechanism, row.rung, row.fate.weight()));
+            let alike = alike.map(|row| (row.mechanism, row.rung, fate(row).weight()));
             let next = kinds.len();
             let kind = *kinds.entry(alike.collect()).or_insert(next);
             let fare = Fare {
                 kind,
-                failed: rows.iter().any(|row| matches!(row.fate, Fate::Failed(_))),
-                no_peer_access: no_peer_access(e, pair, &rows),
+                failed: rows.iter().any(|row| row.answers.failed()),
+                no_peer_access: no_peer_access(e, pair, rows),
                 rows,
             };
             (pair, fare)
@@ -207,7 +188,7 @@ impl<'a> Fares<'a> {
     }
 
     fn of_pair(&self, pair: OrderedPair) -> &[Fared<'a>] {
-        self.rows.get(&pair).map_or(&[], |fare| &fare.rows)
+        self.rows.get(&pair).map_or(&[], |fare| fare.rows)
     }
 
     /// Of each kind among `pairs` the smallest pair.
@@ -230,8 +211,8 @@ fn no_peer_access(e: &Evidence, pair: OrderedPair, rows: &[Fared]) -> bool {
     let direct = || rows.iter().filter(direct);
     let mut copied = direct().filter(|row| row.rung == Rung::Copied).peekable();
     matches!(e.claim(pair), PeerClaim::Refused(_))
-        || direct().any(|row| matches!(row.fate, Fate::Refused(_)))
-        || (copied.peek().is_some() && copied.all(|row| matches!(row.fate, Fate::Absent(_))))
+        || direct().any(|row| matches!(fate(row), Fate::Refused(_)))
+        || (copied.peek().is_some() && copied.all(|row| matches!(fate(row), Fate::Absent(_))))
 }
 
 /// Why a need is not proven on a pair; the later ones say more.
@@ -290,10 +271,10 @@ impl Judged {
 
 struct Court<'e, 'a> {
     e: &'e Evidence<'a>,
-    condemned: BTreeSet<GpuIndex>,
-    pairs: Fares<'a>,
+    condemned: &'e BTreeSet<GpuIndex>,
+    pairs: Fares<'e, 'a>,
     /// All groups of which anything was asked.
-    groups: BTreeMap<Group, Vec<Fared<'a>>>,
+    groups: BTreeMap<Group, &'e [Fared<'a>]>,
 }
 
 impl<'a> Court<'_, 'a> {
@@ -313,9 +294,10 @@ impl<'a> Court<'_, 'a> {
         }
         let vetoes = self.vetoes(kind, group, &pairs);
         if let Some(first) = vetoes.first() {
+            let sentence = veto_words(first, vetoes.len() - 1);
             return Judged {
-                vetoes: vetoes.clone(),
-                ..Judged::plainly(ConsumerState::Vetoed, veto_words(first, vetoes.len() - 1))
+                vetoes,
+                ..Judged::plainly(ConsumerState::Vetoed, sentence)
             };
         }
         let fare = |pair: &OrderedPair| self.pairs.rows.get(pair);
@@ -377,22 +359,30 @@ impl<'a> Court<'_, 'a> {
                 }
             })
         };
-        let worst = |rows: &[Fared<'a>]| -> Option<&'a Record> {
-            let failed = rows.iter().filter_map(|row| match row.fate {
-                Fate::Failed(record) if needed(row) => Some(record),
-                _ => None,
-            });
-            failed.min_by_key(|r| r.case.rung)
+        // The place of the worst row.
+        let worst = |rows: &[Fared<'a>]| -> Option<usize> {
+            let failed = rows
+                .iter()
+                .enumerate()
+                .filter(|(_, row)| row.answers.failed());
+            let needed = failed.filter(|(_, row)| needed(row));
+            needed.min_by_key(|(_, row)| row.rung).map(|(at, _)| at)
         };
+        // It is the same one on all pairs of a kind.
+        let mut of_kinds: BTreeMap<usize, Option<usize>> = BTreeMap::new();
         let of_pairs = pairs
             .iter()
             .filter_map(|pair| self.pairs.rows.get(pair).filter(|fare| fare.failed))
-            .filter_map(|fare| worst(&fare.rows));
+            .filter_map(|fare| {
+                let at = of_kinds.entry(fare.kind);
+                let at = *at.or_insert_with(|| worst(fare.rows));
+                fare.rows[at?].failure()
+            });
         let inside = self
             .groups
             .iter()
             .filter(|(part, _)| part.gpus().all(|gpu| group.contains(&gpu)));
-        let of_groups = inside.filter_map(|(_, rows)| worst(rows));
+        let of_groups = inside.filter_map(|(_, rows)| rows[worst(rows)?].failure());
         let mut all: Vec<Veto> = of_pairs
             .chain(of_groups)
             .map(|worst| Veto {
@@ -495,9 +485,9 @@ impl<'a> Court<'_, 'a> {
             let rows = self.pairs.of_pair(*p).iter();
             let mut rows = rows
                 .filter(|row| row.rung == Rung::Loaded && needed(row.mechanism))
-                .filter(|row| !matches!(row.fate, Fate::Absent(_)))
+                .filter(|row| !matches!(fate(row), Fate::Absent(_)))
                 .peekable();
-            rows.peek().is_some() && rows.all(|row| matches!(row.fate, Fate::Intact))
+            rows.peek().is_some() && rows.all(|row| matches!(fate(row), Fate::Intact))
         })
     }
 
@@ -565,7 +555,11 @@ impl<'a> Court<'_, 'a> {
         let (mut intact, mut absent, mut untried) = (false, None, Vec::new());
         let mut worst: Option<Gap> = None;
         for id in ids {
-            match rows.iter().find(|row| row.mechanism == id).map(|r| r.fate) {
+            match rows
+                .iter()
+                .find(|row| row.mechanism == id)
+                .map(|row| fate(row))
+            {
                 Some(Fate::Intact) => intact = true,
                 Some(Fate::Absent(reason)) => absent = Some(reason.to_string()),
                 Some(Fate::NotRun(reason)) => {

@@ -14,46 +14,31 @@ use std::collections::BTreeMap;
 /// p = 1 - 0.05^(1/n). The figure is that of the pair and mechanism with the fewest judged attempts;
 /// a single GPU's few large attempts say nothing of a rate, and attempts under load answer another question.
 pub fn coverage(evidence: &Evidence, left_out: &[String]) -> Coverage {
-    let mut not_applicable: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut not_run: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut attempts: BTreeMap<(Rung, &str), Vec<(Subject, u64)>> = BTreeMap::new();
-    let mut ran = 0;
-    for (subject, records) in evidence.subjects() {
-        // Sizes of one mechanism come one after the other.
-        let mut own: Vec<((Rung, &str), u64)> = Vec::new();
-        for record in records {
-            match &record.outcome {
-                Outcome::NotApplicable { reason } => {
-                    *not_applicable.entry(reason).or_default() += 1
-                }
-                Outcome::NotRun { reason } => *not_run.entry(reason).or_default() += 1,
-                outcome => {
-                    ran += 1;
-                    // A claim is read, not tried: it sees no fault.
-                    let tried = record.case.rung != Rung::Advertised;
-                    if tried
-                        && matches!(outcome, Outcome::Intact | Outcome::Corrupt(_))
-                        && !matches!(subject, Subject::Gpu(_))
-                    {
-                        let key = (record.case.rung, record.case.mechanism.as_str());
-                        let more = u64::from(record.attempts_ran);
-                        match own.iter_mut().rev().find(|(known, _)| *known == key) {
-                            Some((_, attempts)) => *attempts += more,
-                            None => own.push((key, more)),
-                        }
-                    }
-                }
-            }
-        }
-        for (key, tried) in own {
-            attempts.entry(key).or_default().push((subject, tried));
-        }
-    }
+    let not_applicable = counted(evidence.without_answer().filter_map(|r| match &r.outcome {
+        Outcome::NotApplicable { reason } => Some(reason.as_str()),
+        _ => None,
+    }));
+    let not_run = counted(evidence.without_answer().filter_map(|r| match &r.outcome {
+        Outcome::NotRun { reason } => Some(reason.as_str()),
+        _ => None,
+    }));
+    let without: u32 = not_applicable.values().chain(not_run.values()).sum();
+    // A claim is read, not tried: it sees no fault.
+    let tried = evidence.by_mechanism().into_iter();
+    let tried = tried.filter(|((rung, _), _)| *rung != Rung::Advertised);
+    let attempts: BTreeMap<(Rung, &str), Vec<(Subject, u64)>> = tried
+        .map(|(kind, fared)| {
+            let of_several = fared
+                .into_iter()
+                .filter(|(subject, _)| !matches!(subject, Subject::Gpu(_)));
+            let own = of_several.map(|(subject, fared)| (subject, fared.attempts));
+            (kind, own.filter(|(_, attempts)| *attempts > 0).collect())
+        })
+        .collect();
     let fewest = attempts
         .iter()
         .filter(|((rung, _), _)| *rung != Rung::Loaded)
         .flat_map(|(_, subjects)| subjects.iter().map(|(_, attempts)| *attempts))
-        .filter(|n| *n > 0)
         .min();
     let gaps = |reasons: BTreeMap<&str, u32>| {
         reasons
@@ -66,7 +51,7 @@ pub fn coverage(evidence: &Evidence, left_out: &[String]) -> Coverage {
     };
     Coverage {
         planned: evidence.records.len() as u32,
-        ran,
+        ran: evidence.records.len() as u32 - without,
         not_applicable: gaps(not_applicable),
         not_run: gaps(not_run),
         left_out: left_out.to_vec(),
@@ -79,6 +64,20 @@ pub fn coverage(evidence: &Evidence, left_out: &[String]) -> Coverage {
     }
 }
 
+/// How often each reason is given. The same one comes many times in a row.
+fn counted<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, u32> {
+    let mut all = BTreeMap::new();
+    let mut reasons = reasons.peekable();
+    while let Some(reason) = reasons.next() {
+        let mut times = 1;
+        while reasons.next_if_eq(&reason).is_some() {
+            times += 1;
+        }
+        *all.entry(reason).or_default() += times;
+    }
+    all
+}
+
 /// The smallest fault rate that `attempts` would have shown with 95%.
 fn seen_with(attempts: u64) -> f64 {
     1.0 - 0.05f64.powf(1.0 / attempts as f64)
@@ -89,7 +88,7 @@ fn seen_with(attempts: u64) -> f64 {
 fn sensitivity(rung: Rung, mechanism: &str, tried: Vec<(Subject, u64)>) -> Vec<Sensitivity> {
     let mut groups: BTreeMap<u64, Vec<OrderedPair>> = BTreeMap::new();
     let mut together = Vec::new();
-    for (subject, attempts) in tried.into_iter().filter(|(_, n)| *n > 0) {
+    for (subject, attempts) in tried {
         match subject.pair() {
             Some(pair) => groups.entry(attempts).or_default().push(pair),
             None => together.push(Sensitivity {

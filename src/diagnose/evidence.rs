@@ -1,9 +1,10 @@
 //! The questions that causes, consumers and the verdict may ask of what was read and tried. Answers are about ordered
 //! pairs; an answer that the evidence does not hold is `None`, never "no".
 
-use super::xid;
+use super::{sorted::Sorted, xid};
 use crate::model::{
-    case::{NO_ANSWER, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+    case::{BOUNCE, NO_ANSWER, Outcome, Record, Rung, STAGED, Subject},
+    fared::Fared,
     group::Group,
     iommu_line::IommuLine,
     ladder::{self, Step},
@@ -13,16 +14,7 @@ use crate::model::{
     topology::PathType,
     xid::Xid,
 };
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, BTreeSet},
-};
-
-/// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
-pub(crate) const BOUNCE: &str = "bounce";
-
-/// Mechanism id of the driver's own copy through the host.
-pub(crate) const STAGED: &str = "staged";
+use std::{cell::OnceCell, collections::BTreeSet};
 
 /// Everything that was read, tried and observed, sorted once so that each question costs what its own rows cost.
 #[derive(Debug, Clone)]
@@ -37,15 +29,13 @@ pub struct Evidence<'a> {
     pub(crate) ladder: &'a [Step],
     /// The command line of the run, without the program's name; empty when it is not known.
     pub(crate) arguments: &'a [String],
-    /// Records by what they are about, in order.
-    by_subject: BTreeMap<Subject, Vec<&'a Record>>,
-    /// Records whose answer is not "intact", in order: on most hosts few, and most questions are about them.
-    not_intact: Vec<&'a Record>,
-    /// Records with a rate, in order.
-    timed: Vec<&'a Record>,
+    sorted: Sorted<'a>,
     condemned: OnceCell<BTreeSet<GpuIndex>>,
     iommu_line: OnceCell<IommuLine>,
+    failing: OnceCell<BTreeSet<OrderedPair>>,
+    on_the_path: OnceCell<Vec<OrderedPair>>,
     fabric: OnceCell<Vec<OrderedPair>>,
+    suspects: OnceCell<Vec<OrderedPair>>,
     passes: OnceCell<BTreeSet<OrderedPair>>,
 }
 
@@ -73,38 +63,6 @@ pub enum PeerClaim {
     Unknown,
 }
 
-/// What becomes of a fault that lies between two GPUs: bytes missing, aborted, late, seen by the writer only, or a case
-/// that never ends. Few flipped bits, shifted and misrouted words have other causes.
-pub(crate) fn is_path_symptom(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Corrupt(c) => matches!(
-            c.kind,
-            WrongKind::Zeroed
-                | WrongKind::Ones
-                | WrongKind::Dropped
-                | WrongKind::Mirrored
-                | WrongKind::Stale
-                | WrongKind::Partial
-                | WrongKind::Late
-                | WrongKind::Mixed
-        ),
-        Outcome::TimedOut { .. }
-        | Outcome::Never { .. }
-        | Outcome::Faulted { .. }
-        | Outcome::Died { .. } => true,
-        _ => false,
-    }
-}
-
-/// Whether the bytes of a record went through the host, on whatever rung it stands: under load the two ways through the host
-/// are tried, too, and without peer access the driver takes a direct copy through the host.
-fn goes_through_host(record: &Record) -> bool {
-    let moved = matches!(record.outcome, Outcome::Intact | Outcome::Corrupt(_));
-    matches!(record.case.mechanism.as_str(), BOUNCE | STAGED)
-        || record.case.mechanism.starts_with("host-")
-        || moved && record.peer_access == PeerAccess::Off
-}
-
 /// CUDA_ERROR_SYSTEM_NOT_READY (cuda.h).
 pub(crate) const NOT_READY: u32 = 802;
 
@@ -125,14 +83,6 @@ pub(crate) fn involves_host(record: &Record) -> bool {
         .is_some_and(|c| c.owner_views_agree == Some(false) && c.wrong_units == 0)
 }
 
-/// GPUs whose pairs have a place in the table that sorts records.
-const PLACES: usize = 16;
-
-fn place(pair: OrderedPair) -> Option<usize> {
-    let (source, destination) = (pair.source.0 as usize, pair.destination.0 as usize);
-    (source < PLACES && destination < PLACES).then_some(source * PLACES + destination)
-}
-
 impl<'a> Evidence<'a> {
     /// Sorts the records by what they are about.
     pub fn new(
@@ -140,47 +90,19 @@ impl<'a> Evidence<'a> {
         records: &'a [Record],
         observations: &'a [Observation],
     ) -> Self {
-        // Thousands of records are about a few dozen subjects: a table finds the place of a pair at once.
-        let mut places = [const { None::<usize> }; PLACES * PLACES];
-        let mut sorted: Vec<(Subject, Vec<&Record>)> = Vec::new();
-        let mut others: BTreeMap<Subject, usize> = BTreeMap::new();
-        let (mut not_intact, mut timed) = (Vec::new(), Vec::new());
-        for record in records {
-            if !record.outcome.is_intact() {
-                not_intact.push(record);
-            }
-            if record.rate.is_some() {
-                timed.push(record);
-            }
-            let subject = record.case.subject;
-            let place = subject.pair().and_then(place);
-            let known = match place {
-                Some(place) => places[place],
-                None => others.get(&subject).copied(),
-            };
-            let at = known.unwrap_or(sorted.len());
-            if known.is_none() {
-                sorted.push((subject, Vec::new()));
-                match place {
-                    Some(place) => places[place] = Some(at),
-                    None => drop(others.insert(subject, at)),
-                }
-            }
-            sorted[at].1.push(record);
-        }
-        let by_subject = sorted.into_iter().collect();
         Evidence {
             snapshot,
             records,
             observations,
             ladder: &[],
             arguments: &[],
-            by_subject,
-            not_intact,
-            timed,
+            sorted: Sorted::of(records),
             condemned: OnceCell::new(),
             iommu_line: OnceCell::new(),
+            failing: OnceCell::new(),
+            on_the_path: OnceCell::new(),
             fabric: OnceCell::new(),
+            suspects: OnceCell::new(),
             passes: OnceCell::new(),
         }
     }
@@ -195,15 +117,35 @@ impl<'a> Evidence<'a> {
         Evidence { arguments, ..self }
     }
 
-    /// Subjects with any record, ascending, each with its records in order.
-    pub(crate) fn subjects(&self) -> impl Iterator<Item = (Subject, &[&'a Record])> {
-        self.by_subject
+    /// Subjects with any record, ascending, and how each mechanism fared there.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = (Subject, &[Fared<'a>])> {
+        self.sorted
+            .by_subject
             .iter()
-            .map(|(subject, records)| (*subject, records.as_slice()))
+            .map(|(subject, own)| (*subject, own.fared.as_slice()))
+    }
+
+    /// Mechanisms on their rungs, and how each fared on the subjects that have it, ascending.
+    pub(crate) fn by_mechanism(&self) -> Vec<((Rung, &'a str), Vec<(Subject, &Fared<'a>)>)> {
+        self.sorted.by_kind()
+    }
+
+    /// How each mechanism fared on each rung of `subject`, in the order in which they appear.
+    pub(crate) fn fared(&self, subject: Subject) -> &[Fared<'a>] {
+        self.sorted
+            .by_subject
+            .get(&subject)
+            .map_or(&[], |own| &own.fared)
+    }
+
+    /// The same of a pair.
+    pub(crate) fn pair_fared(&self, pair: OrderedPair) -> &[Fared<'a>] {
+        self.fared(Subject::Pair(pair))
     }
 
     fn of(&self, subject: Subject) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
-        self.by_subject.get(&subject).into_iter().flatten().copied()
+        let own = self.sorted.by_subject.get(&subject);
+        own.into_iter().flat_map(|own| own.records.iter().copied())
     }
 
     /// Records of `pair`, in order.
@@ -218,7 +160,7 @@ impl<'a> Evidence<'a> {
 
     /// Groups with any record, ascending.
     pub fn groups(&self) -> impl Iterator<Item = Group> + use<'a, '_> {
-        self.by_subject.keys().filter_map(|s| s.group())
+        self.sorted.by_subject.keys().filter_map(|s| s.group())
     }
 
     /// Records of what was asked of all GPUs of `group` together, in order.
@@ -258,19 +200,23 @@ impl<'a> Evidence<'a> {
 
     /// The climb of one pair.
     pub fn standing(&self, pair: OrderedPair) -> ladder::Standing<'a> {
-        let mine = self.by_subject.get(&Subject::Pair(pair));
-        ladder::climb(mine.map_or(&[], Vec::as_slice), self.ladder)
+        ladder::climb(self.pair_fared(pair), self.ladder)
     }
 
     /// Records that count against the host.
     pub fn failures(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
-        let all = self.not_intact.iter().copied();
+        let all = self.sorted.not_right.iter().copied();
         all.filter(|r| r.outcome.is_failure())
     }
 
-    /// Records that were not run, or do not apply, with their reasons.
+    /// Records of cases that were not run, or do not exist here.
+    pub(crate) fn without_answer(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
+        self.sorted.without_answer.iter().copied()
+    }
+
+    /// Their reasons.
     pub(crate) fn reasons(&self) -> impl Iterator<Item = &'a str> + use<'a, '_> {
-        self.not_intact.iter().filter_map(|r| match &r.outcome {
+        self.without_answer().filter_map(|r| match &r.outcome {
             Outcome::NotRun { reason } | Outcome::NotApplicable { reason } => Some(reason.as_str()),
             _ => None,
         })
@@ -278,43 +224,46 @@ impl<'a> Evidence<'a> {
 
     /// Cases that were under way when the run ended early, in order: one of them may be what hung.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
-        let all = self.not_intact.iter().copied();
-        all.filter(
+        self.without_answer().filter(
             |r| matches!(&r.outcome, Outcome::NotRun { reason } if reason.contains(NO_ANSWER)),
         )
     }
 
     /// Records with a rate, in order.
     pub(crate) fn timed(&self) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
-        self.timed.iter().copied()
+        self.sorted.timed.iter().copied()
     }
 
     /// Pairs with any record, ascending.
     pub fn pairs(&self) -> BTreeSet<OrderedPair> {
-        self.by_subject.keys().filter_map(|s| s.pair()).collect()
+        self.sorted
+            .by_subject
+            .keys()
+            .filter_map(|s| s.pair())
+            .collect()
     }
 
     /// Pairs of which at least one case ran to an answer.
     pub fn pairs_tried(&self) -> BTreeSet<OrderedPair> {
-        self.pairs_with(|r| r.outcome.ran())
+        self.pairs_with(|fared| fared.answers.ran())
     }
 
     /// Pairs between which something was tried: a claim that was read is not among it.
     pub fn pairs_moved(&self) -> BTreeSet<OrderedPair> {
-        self.pairs_with(|r| r.case.rung > Rung::Advertised && r.outcome.ran())
+        self.pairs_with(|fared| fared.rung > Rung::Advertised && fared.answers.ran())
     }
 
-    fn pairs_with(&self, wanted: impl Fn(&Record) -> bool) -> BTreeSet<OrderedPair> {
+    fn pairs_with(&self, wanted: impl Fn(&Fared<'a>) -> bool) -> BTreeSet<OrderedPair> {
         let having = self
             .subjects()
-            .filter(|(_, records)| records.iter().any(|r| wanted(r)));
+            .filter(|(_, fared)| fared.iter().any(&wanted));
         having.filter_map(|(subject, _)| subject.pair()).collect()
     }
 
     /// Peer access that the driver was asked for and refused: accessor, owner, and the driver's answer. Access is granted
     /// by direction: a pull or load of a pair needs that of its destination to its source.
     pub fn peer_refusals(&self) -> impl Iterator<Item = (OrderedPair, String)> {
-        self.not_intact.iter().filter_map(|r| {
+        self.sorted.not_right.iter().filter_map(|r| {
             let pair = r.case.subject.pair()?;
             let Outcome::Refused { api, code, name } = &r.outcome else {
                 return None;
@@ -388,28 +337,46 @@ impl<'a> Evidence<'a> {
     /// Cases of the pair that used peer access and ran (rung 2 and up).
     pub fn peer_cases(&self, pair: OrderedPair) -> impl Iterator<Item = &'a Record> + use<'a, '_> {
         self.of_pair(pair)
-            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran() && !goes_through_host(r))
+            .filter(|r| r.case.rung >= Rung::Copied && r.outcome.ran() && !r.went_through_host())
     }
 
     /// Failures of what went through the host between two GPUs, whatever the rung, without those of GPUs by themselves.
     pub fn host_failures(&self) -> impl Iterator<Item = (OrderedPair, &'a Record)> + use<'a, '_> {
-        let through_host = self.failures().filter(|r| goes_through_host(r));
+        let through_host = self.failures().filter(|r| r.went_through_host());
         through_host.filter_map(|r| Some((r.case.subject.pair()?, r)))
+    }
+
+    /// The same by mechanism: each pair with the mechanisms whose copies through the host failed.
+    pub(crate) fn host_failing(&self) -> impl Iterator<Item = (OrderedPair, &'a str)> {
+        let of_pairs = self
+            .subjects()
+            .filter_map(|(subject, fared)| Some((subject.pair()?, fared)));
+        of_pairs.flat_map(|(pair, fared)| {
+            let failing = fared.iter().filter(|fared| fared.through_host.failed());
+            failing.map(move |fared| (pair, fared.mechanism))
+        })
     }
 
     /// Whether the driver refused peer access for the pair, whatever the claims say.
     pub fn refused(&self, pair: OrderedPair) -> Option<&'a Record> {
-        self.peer_cases(pair)
-            .filter(|r| matches!(r.case.rung, Rung::Copied | Rung::Touched))
-            .find(|r| matches!(r.outcome, Outcome::Refused { .. }))
+        let direct = self.pair_fared(pair).iter();
+        direct
+            .filter(|fared| matches!(fared.rung, Rung::Copied | Rung::Touched))
+            .filter_map(|fared| fared.refused)
+            .find(|refused| !refused.went_through_host())
+    }
+
+    /// How the pair's cases from rung 2 up fared that did not go through the host.
+    fn direct(&self, pair: OrderedPair) -> impl Iterator<Item = &Fared<'a>> {
+        let fared = self.pair_fared(pair).iter();
+        fared.filter(|fared| fared.rung >= Rung::Copied && fared.direct.ran())
     }
 
     /// Pairs that failed on the direct path (rung 2 and up), whatever the reason.
-    pub fn peer_failures(&self) -> BTreeSet<OrderedPair> {
-        self.failures()
-            .filter(|r| r.case.rung >= Rung::Copied && !goes_through_host(r))
-            .filter_map(|r| r.case.subject.pair())
-            .collect()
+    pub fn peer_failures(&self) -> &BTreeSet<OrderedPair> {
+        self.failing.get_or_init(|| {
+            self.pairs_with(|fared| fared.rung >= Rung::Copied && fared.direct.failed())
+        })
     }
 
     /// Pairs whose direct path was used and was right in every case. Pairs that had no peer access are not among them:
@@ -417,12 +384,9 @@ impl<'a> Evidence<'a> {
     pub fn peer_passes(&self) -> &BTreeSet<OrderedPair> {
         self.passes.get_or_init(|| {
             let passes = |p: &OrderedPair| {
-                let mut cases = self.peer_cases(*p).peekable();
-                cases.peek().is_some()
-                    && cases.all(|r| {
-                        r.outcome.is_intact()
-                            && !matches!(r.peer_access, PeerAccess::Off | PeerAccess::NotApplicable)
-                    })
+                let mut direct = self.direct(*p).peekable();
+                direct.peek().is_some()
+                    && direct.all(|fared| fared.direct.all_right() && !fared.access_unknown)
             };
             self.pairs().into_iter().filter(passes).collect()
         })
@@ -432,15 +396,18 @@ impl<'a> Evidence<'a> {
     /// What fails on such a pair is not the path between the GPUs.
     pub fn copies_right(&self, pair: OrderedPair) -> bool {
         let mut copies = self
-            .peer_cases(pair)
-            .filter(|r| r.case.rung == Rung::Copied && !r.case.mechanism.starts_with("pool-"))
+            .direct(pair)
+            .filter(|fared| fared.rung == Rung::Copied && !fared.mechanism.starts_with("pool-"))
             .peekable();
-        copies.peek().is_some() && copies.all(|r| r.outcome.is_intact())
+        copies.peek().is_some() && copies.all(|fared| fared.direct.all_right())
     }
 
     /// Cases that a driver call ended with one of these codes: refused or failed.
     pub fn answered(&self, codes: &[u32]) -> impl Iterator<Item = &'a Record> {
-        self.not_intact.iter().copied().filter(move |r| {
+        let answered = |fared: &Fared| fared.refused.is_some() || fared.broken.is_some();
+        let having = self.sorted.by_subject.values();
+        let having = having.filter(move |own| own.fared.iter().any(answered));
+        having.flat_map(|own| own.records.iter().copied()).filter(move |r| {
             matches!(&r.outcome, Outcome::Refused { code, .. } | Outcome::Faulted { code, .. } if codes.contains(code))
         })
     }
@@ -457,19 +424,19 @@ impl<'a> Evidence<'a> {
     /// How bytes of the pair fared through the host.
     pub fn control_arm(&self, pair: OrderedPair) -> ControlArm {
         // Kernels that exchange through host memory stand on this rung, too, and are no copies.
-        let staged = || {
-            self.of_pair(pair)
-                .filter(|r| r.case.rung == Rung::Staged)
-                .filter(|r| matches!(r.case.mechanism.as_str(), BOUNCE | STAGED))
+        let staged = |mechanism: &'static str| {
+            let fared = self.pair_fared(pair).iter();
+            fared.filter(move |f| f.rung == Rung::Staged && f.mechanism == mechanism)
         };
-        let failed = |bounce: bool| {
-            staged().any(|r| (r.case.mechanism == BOUNCE) == bounce && r.outcome.is_failure())
-        };
-        if failed(true) {
+        let failed = |mechanism| staged(mechanism).any(|fared| fared.answers.failed());
+        if failed(BOUNCE) {
             ControlArm::BounceWrong
-        } else if failed(false) {
+        } else if failed(STAGED) {
             ControlArm::DriverStagedWrong
-        } else if staged().any(|r| r.outcome.is_intact()) {
+        } else if staged(BOUNCE)
+            .chain(staged(STAGED))
+            .any(|f| f.answers.intact())
+        {
             ControlArm::Intact
         } else {
             ControlArm::NotRun
@@ -478,26 +445,27 @@ impl<'a> Evidence<'a> {
 
     /// Whether both our bounce and the driver's staged copy ran and were right: the discriminating test of a fabric fault.
     pub fn control_arm_complete(&self, pair: OrderedPair) -> bool {
-        let intact = |bounce: bool| {
-            let wanted = if bounce { BOUNCE } else { STAGED };
-            self.of_pair(pair)
-                .any(|r| r.case.mechanism == wanted && r.outcome.is_intact())
+        let intact = |mechanism| {
+            let mut fared = self.pair_fared(pair).iter();
+            fared.any(|f| f.answers.intact() && f.mechanism == mechanism)
         };
-        self.control_arm(pair) == ControlArm::Intact && intact(true) && intact(false)
+        self.control_arm(pair) == ControlArm::Intact && intact(BOUNCE) && intact(STAGED)
     }
 
     /// GPUs that failed by themselves: their pairs are not blamed.
-    pub fn condemned_gpus(&self) -> BTreeSet<GpuIndex> {
-        self.condemned.get_or_init(|| self.condemn()).clone()
+    pub fn condemned_gpus(&self) -> &BTreeSet<GpuIndex> {
+        self.condemned.get_or_init(|| self.condemn())
     }
 
     fn condemn(&self) -> BTreeSet<GpuIndex> {
-        let own = self.failures().filter_map(|r| match r.case.subject {
+        let failed_alone = |r: &&Record| {
             // Two processes on one GPU may be kept apart by a container: that is no fault of the GPU.
-            Subject::Gpu(gpu) if r.case.rung == Rung::Alone && !is_not_ready(&r.outcome) => {
-                Some(gpu)
-            }
-            _ => None,
+            r.case.rung == Rung::Alone && r.outcome.is_failure() && !is_not_ready(&r.outcome)
+        };
+        let subjects = self.sorted.by_subject.iter();
+        let own = subjects.filter_map(|(subject, own)| match subject {
+            Subject::Gpu(gpu) => own.records.iter().any(failed_alone).then_some(*gpu),
+            Subject::Pair(_) | Subject::Group(_) => None,
         });
         let rows = self
             .gpus()
@@ -516,30 +484,33 @@ impl<'a> Evidence<'a> {
     /// cross PCIe.
     pub fn fabric_failures(&self) -> &[OrderedPair] {
         self.fabric.get_or_init(|| {
-            let failures = self.path_failures().into_iter();
+            let failures = self.path_failures().iter().copied();
             failures.filter(|p| !self.has_nvlink(*p)).collect()
         })
     }
 
     /// The same with pairs over NVLink among them.
-    pub fn path_failures(&self) -> Vec<OrderedPair> {
-        let condemned = self.condemned_gpus();
-        self.peer_failures()
-            .into_iter()
-            .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
-            .filter(|p| self.control_arm(*p) != ControlArm::BounceWrong)
-            .filter(|p| self.peer_cases(*p).any(|r| is_path_symptom(&r.outcome)))
-            .collect()
+    pub fn path_failures(&self) -> &[OrderedPair] {
+        self.on_the_path.get_or_init(|| {
+            let condemned = self.condemned_gpus();
+            let failing = self.peer_failures().iter().copied();
+            failing
+                .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
+                .filter(|p| self.control_arm(*p) != ControlArm::BounceWrong)
+                .filter(|p| self.direct(*p).any(|fared| fared.direct.path_symptom()))
+                .collect()
+        })
     }
 
     /// Pairs whose path is suspected: fabric failures that neither right copies over the same path clear, nor right
     /// transfers below the end of BAR1.
-    pub fn path_suspects(&self) -> Vec<OrderedPair> {
-        self.fabric_failures()
-            .iter()
-            .copied()
-            .filter(|p| !self.copies_right(*p) && self.only_past_bar1(*p).is_none())
-            .collect()
+    pub fn path_suspects(&self) -> &[OrderedPair] {
+        self.suspects.get_or_init(|| {
+            let failures = self.fabric_failures().iter().copied();
+            failures
+                .filter(|p| !self.copies_right(*p) && self.only_past_bar1(*p).is_none())
+                .collect()
+        })
     }
 
     /// The size of BAR1 in bytes, if the pair's transfers are right below it and wrong only past it: each failing mechanism

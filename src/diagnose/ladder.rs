@@ -13,10 +13,11 @@ pub fn rung_reached(evidence: &Evidence, pair: OrderedPair) -> Option<Rung> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Host, pair};
+    use super::super::sample::{Host, pair, wrong};
     use super::*;
     use crate::model::{
-        case::{Outcome, WrongKind},
+        case::{Outcome, Record, Subject, WrongKind},
+        fared::{Answers, Fared},
         ladder::RungState,
     };
 
@@ -155,5 +156,68 @@ mod tests {
         host.set(pair(0, 1), "resident", Outcome::TimedOut { after_ms: 9 });
         let word = host.judge(|e| e.standing(pair(0, 1)).stopped_by.unwrap().outcome.word());
         assert_eq!(word, "stale");
+    }
+
+    /// The kinds of wrong, each with its own bit, and the ones that a path does not make.
+    #[test]
+    fn each_kind_of_wrong_is_told_from_the_others() {
+        let all = WrongKind::ALL.map(|kind| (kind, Answers::of(&wrong(kind))));
+        for (kind, own) in all {
+            assert!(own.failed() && own.ran() && !own.intact(), "{kind:?}");
+            let alike = all.iter().filter(|(_, other)| other.any_of(own));
+            assert_eq!(alike.count(), 1, "{kind:?}");
+            assert!(!own.failed_but_for(own) && own.failed_but_for(Answers::default()));
+            let no_path = matches!(
+                kind,
+                WrongKind::Flipped | WrongKind::Shifted | WrongKind::Spilled | WrongKind::Misrouted
+            );
+            assert_eq!(own.path_symptom(), !no_path, "{kind:?}");
+        }
+        let refused = Outcome::Refused {
+            api: String::new(),
+            code: 217,
+            name: String::new(),
+        };
+        let refused = Answers::of(&refused);
+        assert!(refused.ran() && !refused.failed() && !refused.all_right());
+        let hang = Answers::of(&Outcome::TimedOut { after_ms: 1 });
+        assert!(hang.failed() && hang.path_symptom());
+        let not_run = Answers::of(&Outcome::NotRun {
+            reason: String::new(),
+        });
+        assert!(!not_run.ran() && !not_run.all_right());
+    }
+
+    #[test]
+    fn the_longest_wrong_case_speaks_and_what_came_later_does_not_hide_it() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        let mut records: Vec<Record> = host.records.clone();
+        records.retain(|r| r.case.subject == Subject::Pair(pair(0, 1)));
+        records.retain(|r| r.case.mechanism == "ce-push");
+        let one = records.remove(0);
+        for (id, kind, units) in [
+            (3, WrongKind::Dropped, 2),
+            (4, WrongKind::Shifted, 900),
+            (2, WrongKind::Dropped, 900),
+            (1, WrongKind::Dropped, 4),
+        ] {
+            let mut next = one.clone();
+            next.case.id = id;
+            next.outcome = wrong(kind);
+            if let Outcome::Corrupt(c) = &mut next.outcome {
+                c.units = units;
+            }
+            records.push(next);
+        }
+        records.push(one);
+        let mine: Vec<&Record> = records.iter().collect();
+        let all = Fared::all(&mine);
+        assert_eq!(all.len(), 1);
+        let fared = &all[0];
+        assert_eq!((fared.failures, fared.first_corrupt()), (4, Some(1)));
+        assert_eq!(fared.failure().map(|r| r.case.id), Some(2));
+        assert!(fared.answers.intact() && !fared.answers.all_right());
+        assert!(fared.direct.failed() && !fared.through_host.failed());
     }
 }

@@ -10,6 +10,7 @@ mod ladder;
 pub mod reductions;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sorted;
 mod ticket;
 pub mod traffic;
 mod verdict;

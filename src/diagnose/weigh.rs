@@ -3,9 +3,10 @@
 use super::{cause::ROSTER, evidence::Evidence};
 use crate::model::{
     case::{Record, Rung, Subject},
+    fared::Fared,
     finding::{Confidence, Finding, Judgement, Severity},
     group::Group,
-    pair::OrderedPair,
+    pair::{GpuIndex, OrderedPair},
 };
 
 /// One possible cause: `cause/ID.rs`, described for people in `docs/causes/ID.md`.
@@ -81,7 +82,7 @@ impl Cause {
         if e.is_guest() == Some(true) {
             return Err(Box::new(self.says(Judgement::NotApplicable, in_a_guest)));
         }
-        let broken = e.path_suspects();
+        let broken = e.path_suspects().to_vec();
         if e.is_guest().is_none() && !broken.is_empty() {
             let mut finding = self.says(
                 Judgement::CannotTell,
@@ -130,28 +131,29 @@ impl Cause {
 pub(crate) const DEEP: &str = "--deep=10m";
 
 /// How often what a finding rests on was wrong, if it rests on wrong data alone: attempts that were wrong and attempts that ran,
-/// and the record that a repetition would try. A hang, a fault and a death are other things, and so are readings.
+/// and a record that a repetition would try. A hang, a fault and a death are other things, and so are readings.
 fn wrong_attempts<'a>(e: &Evidence<'a>, finding: &Finding) -> Option<(u32, u32, &'a Record)> {
-    let about = |record: &&Record| match record.case.subject {
-        Subject::Pair(pair) => finding.pairs.contains(&pair),
-        Subject::Gpu(gpu) => {
-            record.case.rung == Rung::Alone
-                && finding.pairs.is_empty()
-                && finding.gpus.contains(&gpu)
-        }
+    let of_a_gpu = |gpu: &GpuIndex| finding.pairs.is_empty() && finding.gpus.contains(gpu);
+    let about = |subject: &Subject| match subject {
+        Subject::Pair(pair) => finding.pairs.contains(pair),
+        Subject::Gpu(gpu) => of_a_gpu(gpu),
         Subject::Group(group) => finding.pairs.iter().any(|p| group.holds(*p)),
     };
-    let mut sum: Option<(u32, u32, &Record)> = None;
-    for record in e.failures().filter(about) {
-        let wrong = record.outcome.corruption()?;
-        let (before, ran, first) = sum.unwrap_or((0, 0, record));
-        sum = Some((
-            before + wrong.wrong_attempts,
-            ran + wrong.attempts_ran,
-            first,
-        ));
+    let counts = |subject: Subject, fared: &Fared| {
+        fared.answers.failed() && (fared.rung == Rung::Alone || !matches!(subject, Subject::Gpu(_)))
+    };
+    let (mut wrong, mut ran, mut one) = (0, 0, None);
+    for (subject, fared) in e.subjects().filter(|(subject, _)| about(subject)) {
+        for fared in fared.iter().filter(|fared| counts(subject, fared)) {
+            if fared.broken.is_some() {
+                return None;
+            }
+            wrong += fared.wrong_attempts;
+            ran += fared.attempts_of_wrong;
+            one = one.or(fared.corrupt);
+        }
     }
-    sum
+    Some((wrong, ran, one?))
 }
 
 /// Causes that counters and logs establish by themselves, whatever the transfers say.

@@ -1,6 +1,7 @@
 //! The question put to hardware (a case), its answer (an outcome), and the row that keeps both (a record).
 
 use super::{
+    fared::Answers,
     group::Group,
     measurement::Measurement,
     pair::{GpuIndex, OrderedPair},
@@ -308,6 +309,11 @@ impl Outcome {
         )
     }
 
+    /// Whether it shows what a fault that lies between two GPUs looks like.
+    pub fn is_path_symptom(&self) -> bool {
+        Answers::of(self).path_symptom()
+    }
+
     /// Short word for matrices and rows.
     pub fn word(&self) -> &'static str {
         match self {
@@ -512,4 +518,29 @@ pub struct Record {
     pub took_ms: f64,
     /// Remarks: "retired the worker", "rate above the link's ceiling".
     pub notes: Vec<String>,
+}
+
+/// Mechanism id of our own copies through pinned host memory: the control arm. Only its failure clears the fabric.
+pub const BOUNCE: &str = "bounce";
+
+/// Mechanism id of the driver's own copy through the host.
+pub const STAGED: &str = "staged";
+
+impl Record {
+    /// Whether its bytes went through the host, on whatever rung it stands: under load the two ways through the host are tried,
+    /// too, and without peer access the driver takes a direct copy through the host.
+    pub fn went_through_host(&self) -> bool {
+        self.was_staged_by_driver() || Record::is_by_host(&self.case.mechanism)
+    }
+
+    /// Whether bytes moved without peer access: then the driver took them through the host.
+    pub(crate) fn was_staged_by_driver(&self) -> bool {
+        let moved = matches!(self.outcome, Outcome::Intact | Outcome::Corrupt(_));
+        moved && self.peer_access == PeerAccess::Off
+    }
+
+    /// Whether a mechanism takes every byte through the host. Ids say so.
+    pub(crate) fn is_by_host(mechanism: &str) -> bool {
+        matches!(mechanism, BOUNCE | STAGED) || mechanism.starts_with("host-")
+    }
 }

@@ -1,7 +1,10 @@
 //! How the cases of a rung fared on one pair, and how high a pair climbed. One set of rules for what is judged and what is
-//! printed. Knows records only, not why anything is wrong.
+//! printed. Knows what became of cases only, not why.
 
-use super::case::{Outcome, Record, Rung};
+use super::{
+    case::{Record, Rung},
+    fared::Fared,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +19,14 @@ pub struct Step {
 }
 
 /// How the cases of one rung fared on a pair.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RungState<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RungState {
     /// Each mechanism that applies ran, and all of it was intact.
     Intact,
-    /// At least one case counts against the host: wrong data before all else, then the first.
-    Failed(&'a Record),
+    /// At least one case counts against the host.
+    Failed,
     /// The driver said a clean no to some of it.
-    Refused(&'a Record),
+    Refused,
     /// Nothing of it exists here.
     Absent,
     /// What ran was intact, and these mechanisms did not run, or not at every planned size.
@@ -52,62 +55,28 @@ pub fn made_up_for(missing: &Record, here: &[&Record]) -> bool {
     })
 }
 
-/// The state of `rung` from the records of one pair; `ladder` says which mechanisms belong to it (those that `records`
-/// show belong to it in any case).
-pub fn rung_state<'a>(records: &[&'a Record], rung: Rung, ladder: &[Step]) -> RungState<'a> {
-    let here: Vec<&Record> = records
+/// The state of `rung` of one pair; `ladder` says which mechanisms belong to it (those that `rows` show belong to it in any
+/// case).
+pub fn rung_state(rows: &[Fared], rung: Rung, ladder: &[Step]) -> RungState {
+    let here = || rows.iter().filter(|fared| fared.rung == rung);
+    if here().any(|fared| fared.answers.failed()) {
+        return RungState::Failed;
+    }
+    if here().any(|fared| fared.refused.is_some()) {
+        return RungState::Refused;
+    }
+    let known = |mechanism: &str| here().any(|fared| fared.mechanism == mechanism);
+    let open = here().filter(|fared| fared.open.is_some());
+    let untried = ladder
         .iter()
-        .copied()
-        .filter(|r| r.case.rung == rung)
+        .filter(|step| step.rung == rung && !known(&step.mechanism));
+    let missing: Vec<String> = open
+        .map(|fared| fared.mechanism)
+        .chain(untried.map(|step| step.mechanism.as_str()))
+        .map(str::to_string)
         .collect();
-    state(&here, rung, ladder)
-}
-
-/// The state of a rung from its own records.
-fn state<'a>(here: &[&'a Record], rung: Rung, ladder: &[Step]) -> RungState<'a> {
-    // One look at each record: on a whole host these are thousands.
-    let (mut failed, mut refused, mut ran) = (None, None, false);
-    let mut open: Vec<&Record> = Vec::new();
-    let mut known: Vec<&str> = Vec::new();
-    for record in here.iter().copied() {
-        match &record.outcome {
-            Outcome::Intact => ran = true,
-            // Wrong data seen once outranks whatever came later.
-            Outcome::Corrupt(_) => return RungState::Failed(record),
-            Outcome::Refused { .. } => refused = refused.or(Some(record)),
-            Outcome::NotRun { .. } => open.push(record),
-            other if other.is_failure() => failed = failed.or(Some(record)),
-            _ => {}
-        }
-        // Cases of one mechanism come one after the other.
-        let mechanism = record.case.mechanism.as_str();
-        if known.last() != Some(&mechanism) {
-            known.push(mechanism);
-        }
-    }
-    if let Some(record) = failed {
-        return RungState::Failed(record);
-    }
-    if let Some(record) = refused {
-        return RungState::Refused(record);
-    }
-    let mut missing: Vec<String> = Vec::new();
-    let mut lacks = |mechanism: &str| {
-        if !missing.iter().any(|m| m == mechanism) {
-            missing.push(mechanism.to_string());
-        }
-    };
-    for record in open {
-        if !made_up_for(record, here) {
-            lacks(&record.case.mechanism);
-        }
-    }
-    for step in ladder.iter().filter(|s| s.rung == rung) {
-        if !known.contains(&step.mechanism.as_str()) {
-            lacks(&step.mechanism);
-        }
-    }
-    match (ran, missing.is_empty(), here.is_empty()) {
+    let ran = here().any(|fared| fared.answers.intact());
+    match (ran, missing.is_empty(), here().next().is_none()) {
         (true, true, _) => RungState::Intact,
         (true, false, _) => RungState::Partial(missing),
         (false, true, false) => RungState::Absent,
@@ -126,28 +95,19 @@ pub struct Standing<'a> {
     /// of it was tried).
     pub open: Option<(Rung, Vec<String>)>,
     /// Rung 7, which stands on any rung: what was tried under load.
-    pub loaded: RungState<'a>,
+    pub loaded: RungState,
 }
 
-/// The climb of one pair from its records.
-pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
+/// The climb of one pair.
+pub fn climb<'a>(rows: &[Fared<'a>], ladder: &[Step]) -> Standing<'a> {
     let (mut reached, mut open) = (None, None);
-    let mut sorted: Vec<(Rung, &'a Record)> = records.iter().map(|r| (r.case.rung, *r)).collect();
-    // Stable: within a rung the order of the run.
-    sorted.sort_by_key(|(rung, _)| *rung);
-    let (rungs, sorted): (Vec<Rung>, Vec<&Record>) = sorted.into_iter().unzip();
-    let state_of = |rung: Rung, ladder: &[Step]| {
-        let from = rungs.partition_point(|r| *r < rung);
-        let to = rungs.partition_point(|r| *r <= rung);
-        state(&sorted[from..to], rung, ladder)
-    };
     // Load stands on any rung and is no step above the sixth.
     let steps = Rung::LADDER.into_iter();
     for rung in steps.filter(|r| (Rung::Staged..Rung::Loaded).contains(r)) {
-        match state_of(rung, ladder) {
+        match rung_state(rows, rung, ladder) {
             RungState::Intact => reached = Some(rung),
             RungState::Absent => {}
-            RungState::Failed(_) | RungState::Refused(_) => break,
+            RungState::Failed | RungState::Refused => break,
             RungState::Partial(missing) => {
                 open = Some((rung, missing));
                 break;
@@ -158,29 +118,21 @@ pub fn climb<'a>(records: &[&'a Record], ladder: &[Step]) -> Standing<'a> {
             }
         }
     }
-    let bad = |r: &&Record| r.outcome.is_failure() || matches!(r.outcome, Outcome::Refused { .. });
-    let bad: Vec<&Record> = records.iter().copied().filter(bad).collect();
-    let lowest = |wanted: &dyn Fn(&Record) -> bool| {
-        let all = bad.iter().copied().filter(|r| wanted(r));
+    let lowest = |what: fn(&Fared<'a>) -> Option<&'a Record>| {
+        let all = rows.iter().filter_map(what);
         all.min_by_key(|r| (r.case.rung, r.case.id))
     };
-    // A transfer of a few bytes cannot tell a shift from a drop: of one mechanism's cases the longest speaks.
-    let units = |r: &Record| r.outcome.corruption().map_or(0, |c| c.units);
-    let failed = lowest(&|r| r.outcome.corruption().is_some())
-        .or_else(|| lowest(&|r| r.outcome.is_failure()))
-        .map(|first| {
-            let same = records.iter().copied().filter(|r| {
-                r.case.mechanism == first.case.mechanism
-                    && r.case.rung == first.case.rung
-                    && units(r) > units(first)
-            });
-            same.max_by_key(|r| (units(r), std::cmp::Reverse(r.case.id)))
-                .unwrap_or(first)
-        });
+    let corrupt = rows
+        .iter()
+        .filter_map(|fared| Some((fared.rung, fared.first_corrupt()?, fared.corrupt?)))
+        .min_by_key(|(rung, first, _)| (*rung, *first));
     Standing {
         reached,
-        stopped_by: failed.or_else(|| lowest(&|r| matches!(r.outcome, Outcome::Refused { .. }))),
+        stopped_by: corrupt
+            .map(|(.., longest)| longest)
+            .or_else(|| lowest(|fared| fared.broken))
+            .or_else(|| lowest(|fared| fared.refused)),
         open,
-        loaded: state_of(Rung::Loaded, &[]),
+        loaded: rung_state(rows, Rung::Loaded, &[]),
     }
 }

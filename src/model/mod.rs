@@ -6,6 +6,7 @@ pub mod aer_line;
 pub mod case;
 pub mod comparison;
 pub mod crossover;
+pub mod fared;
 pub mod finding;
 pub mod group;
 pub mod iommu_line;

@@ -3,6 +3,7 @@
 use super::{
     case::{Record, Rung, Subject, WrongKind},
     crossover::Crossover,
+    fared::Fared,
     finding::{Consumer, Finding, Recommendation},
     ladder::{self, Step},
     pair::OrderedPair,
@@ -123,7 +124,7 @@ impl Report {
             .iter()
             .filter(|r| r.case.subject == Subject::Pair(pair))
             .collect();
-        let mut standing = ladder::climb(&mine, &self.ladder);
+        let mut standing = ladder::climb(&Fared::all(&mine), &self.ladder);
         let claimed = self.snapshot.claims.get(pair).is_some()
             || mine.iter().any(|r| r.case.rung == Rung::Advertised);
         standing.reached = standing

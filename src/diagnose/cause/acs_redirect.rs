@@ -18,7 +18,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "acs-redirect",
     title: "ACS redirects peer traffic to the root complex",
     judge,
-    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
+    wants: Some(|e| CAUSE.control_arms(e.path_suspects())),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {

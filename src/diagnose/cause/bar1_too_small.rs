@@ -29,7 +29,7 @@ fn edge(e: &Evidence, pair: OrderedPair) -> Option<u64> {
 
 /// Just below the edge and just past it, where it was not seen on which side the pair fails.
 fn wants(e: &Evidence) -> Vec<WantedCase> {
-    let first = e.path_suspects().into_iter().take(ASKED_PAIRS);
+    let first = e.path_suspects().iter().copied().take(ASKED_PAIRS);
     first
         .filter_map(|pair| Some((pair, edge(e, pair)?)))
         .flat_map(|(pair, edge)| {

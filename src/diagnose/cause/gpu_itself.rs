@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(found[0].severity, Severity::Critical);
         assert!(found[0].evidence[0].contains("no answer within 15 s"));
         // That it cannot be asked does not make its pairs' faults its own.
-        assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+        assert!(host.judge(|e| e.condemned_gpus().is_empty()));
 
         // The same when it stops during the run.
         host.snapshot.gpus[1].nvml_index = Reading::Known(1);
@@ -392,7 +392,7 @@ mod tests {
         };
         host.put(Subject::Gpu(GpuIndex(0)), "ipc", Rung::Shared, outcome);
         assert_eq!(judged(&host)[0].judgement, Judgement::Cleared);
-        assert!(host.judge(|e| e.condemned_gpus()).is_empty());
+        assert!(host.judge(|e| e.condemned_gpus().is_empty()));
     }
 
     /// Reports of kernels come back over the host link, too: where that flips bits, they say nothing of the GPU.

@@ -3,11 +3,11 @@
 //! bounce is a fault of ordering in the driver, and a finding of its own.
 
 use super::super::{
-    evidence::{BOUNCE, ControlArm, Evidence, STAGED, name_pairs},
+    evidence::{ControlArm, Evidence, name_pairs},
     weigh::{Cause, requalify},
 };
 use crate::model::{
-    case::{Record, Rung},
+    case::{BOUNCE, Rung, STAGED},
     finding::{Confidence, Finding, Judgement, Severity},
     pair::{GpuIndex, OrderedPair},
 };
@@ -18,7 +18,7 @@ pub(crate) const CAUSE: Cause = Cause {
     title: "copies through the host are wrong",
     judge,
     wants: Some(|e| {
-        let broken: Vec<OrderedPair> = e.peer_failures().into_iter().collect();
+        let broken: Vec<OrderedPair> = e.peer_failures().iter().copied().collect();
         CAUSE.control_arms(&broken)
     }),
 };
@@ -36,8 +36,8 @@ enum Wrong {
 }
 
 impl Wrong {
-    fn of(record: &Record) -> Wrong {
-        match record.case.mechanism.as_str() {
+    fn of(mechanism: &str) -> Wrong {
+        match mechanism {
             BOUNCE => Wrong::Bounce,
             kernels if kernels.starts_with("host-") => Wrong::Kernels,
             // Without peer access a direct copy is the driver's own copy through the host.
@@ -49,8 +49,8 @@ impl Wrong {
 /// By pair. The driver's copies and our kernels have nothing in common but host memory and the link to it.
 fn wrong_pairs(e: &Evidence) -> BTreeMap<OrderedPair, Wrong> {
     let mut found: BTreeMap<OrderedPair, Wrong> = BTreeMap::new();
-    for (pair, record) in e.host_failures() {
-        let own = Wrong::of(record);
+    for (pair, mechanism) in e.host_failing() {
+        let own = Wrong::of(mechanism);
         let known = found.entry(pair).or_insert(own);
         if *known != own {
             *known = Wrong::Bounce;
@@ -61,14 +61,10 @@ fn wrong_pairs(e: &Evidence) -> BTreeMap<OrderedPair, Wrong> {
 
 fn judge(e: &Evidence) -> Vec<Finding> {
     let condemned = e.condemned_gpus();
-    let sound = || {
-        e.pairs()
-            .into_iter()
-            .filter(|p| !condemned.contains(&p.source) && !condemned.contains(&p.destination))
-    };
-    let with = |arm: ControlArm| -> Vec<OrderedPair> {
-        sound().filter(|p| e.control_arm(*p) == arm).collect()
-    };
+    let is_sound =
+        |p: &OrderedPair| !condemned.contains(&p.source) && !condemned.contains(&p.destination);
+    let pairs: Vec<OrderedPair> = e.pairs().into_iter().filter(is_sound).collect();
+    let sound = || pairs.iter().copied();
     let found = wrong_pairs(e);
     let wrong = |kind: Wrong| -> Vec<OrderedPair> {
         sound().filter(|p| found.get(p) == Some(&kind)).collect()
@@ -87,7 +83,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         findings.push(kernels_wrong(e, kernels));
     }
     if findings.is_empty() {
-        findings.push(if !with(ControlArm::Intact).is_empty() {
+        findings.push(if sound().any(|p| e.control_arm(p) == ControlArm::Intact) {
             CAUSE.says(
                 Judgement::Cleared,
                 "every copy through the host that was tried is right",
@@ -102,7 +98,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
                 Judgement::CannotTell,
                 "direct copies are wrong and none through the host was tried",
             );
-            let broken: Vec<OrderedPair> = e.peer_failures().into_iter().collect();
+            let broken: Vec<OrderedPair> = e.peer_failures().iter().copied().collect();
             finding.next_test = Some(requalify(&broken, &["bounce", "staged"]));
             finding.pairs = broken;
             finding
@@ -206,8 +202,8 @@ fn driver_wrong(e: &Evidence, pairs: Vec<OrderedPair>) -> Finding {
     ];
     let both = |p: &OrderedPair| {
         let ran = |id: &str| {
-            e.of_pair(*p)
-                .any(|r| r.case.mechanism == id && r.outcome.ran())
+            let mut fared = e.pair_fared(*p).iter();
+            fared.any(|f| f.mechanism == id && f.answers.ran())
         };
         ran(BOUNCE) && ran(STAGED)
     };

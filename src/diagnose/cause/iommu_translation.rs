@@ -19,7 +19,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "iommu-translation",
     title: "the IOMMU translates peer traffic",
     judge,
-    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
+    wants: Some(|e| CAUSE.control_arms(e.path_suspects())),
 };
 
 /// What shows the type of every domain.
@@ -483,7 +483,7 @@ mod tests {
                 .iter()
                 .all(|f| f.judgement != Judgement::Indicted)
         );
-        assert!(host.judge(|e| e.peer_failures()).is_empty());
+        assert!(host.judge(|e| e.peer_failures().is_empty()));
         let all = host.judge(findings);
         let held: Vec<&str> = all
             .iter()

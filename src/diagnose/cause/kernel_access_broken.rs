@@ -3,11 +3,12 @@
 //! bandwidth tests do not see it. The path between the GPUs is not accused: the copies crossed it.
 
 use super::super::{
-    evidence::{Evidence, is_path_symptom, name_pairs},
+    evidence::{Evidence, name_pairs},
     weigh::{ASKED_PAIRS, Cause, PEERS_OFF, requalify},
 };
 use crate::model::{
     case::{Record, Rung},
+    fared::Fared,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
     registry::RegistryWord,
@@ -19,11 +20,12 @@ pub(crate) const CAUSE: Cause = Cause {
     judge,
     // A copy and a kernel's transfer of the same pair in one run.
     wants: Some(|e| {
-        let unsplit = e.path_failures().into_iter().filter(|p| {
-            e.of_pair(*p).any(is_kernel_failure)
-                && !e
-                    .of_pair(*p)
-                    .any(|r| r.case.rung == Rung::Copied && r.outcome.ran())
+        let unsplit = e.path_failures().iter().copied().filter(|p| {
+            let fared = e.pair_fared(*p);
+            fared.iter().any(kernels_failed)
+                && !fared
+                    .iter()
+                    .any(|f| f.rung == Rung::Copied && f.answers.ran())
         });
         let first = unsplit.take(ASKED_PAIRS);
         first
@@ -37,15 +39,23 @@ fn is_kernel_failure(record: &Record) -> bool {
     matches!(
         record.case.rung,
         Rung::Touched | Rung::Resident | Rung::Reduced
-    ) && is_path_symptom(&record.outcome)
-        && !super::pool_memory_broken::is_of_a_pool(record)
+    ) && record.outcome.is_path_symptom()
+        && !super::pool_memory_broken::is_of_a_pool(&record.case.mechanism)
+}
+
+/// Whether any case of a mechanism is such a failure.
+fn kernels_failed(fared: &Fared) -> bool {
+    matches!(fared.rung, Rung::Touched | Rung::Resident | Rung::Reduced)
+        && fared.answers.path_symptom()
+        && !super::pool_memory_broken::is_of_a_pool(fared.mechanism)
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
     let broken: Vec<OrderedPair> = e
         .path_failures()
-        .into_iter()
-        .filter(|p| e.copies_right(*p) && e.of_pair(*p).any(is_kernel_failure))
+        .iter()
+        .copied()
+        .filter(|p| e.copies_right(*p) && e.pair_fared(*p).iter().any(kernels_failed))
         .collect();
     if !broken.is_empty() {
         return vec![indict(e, broken)];
@@ -53,7 +63,7 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     let right = e
         .peer_passes()
         .iter()
-        .any(|p| e.of_pair(*p).any(|r| r.case.rung == Rung::Touched));
+        .any(|p| e.pair_fared(*p).iter().any(|f| f.rung == Rung::Touched));
     vec![if right {
         CAUSE.says(
             Judgement::Cleared,
@@ -83,7 +93,8 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
     let atomics = only_atomics(&broken, &failing);
     let ids = |pairs: &[OrderedPair], what: &dyn Fn(&Record) -> bool| {
         let cases = pairs.iter().flat_map(|p| e.of_pair(*p));
-        let cases = cases.filter(|r| what(r) && !super::pool_memory_broken::is_of_a_pool(r));
+        let cases = cases
+            .filter(|r| what(r) && !super::pool_memory_broken::is_of_a_pool(&r.case.mechanism));
         let mut ids: Vec<&str> = cases.map(|r| r.case.mechanism.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -48,9 +48,12 @@ fn compare<'a>(e: &Evidence<'a>, pair: OrderedPair) -> Vec<Compared<'a>> {
             .filter(move |r| r.case.rung == rung && r.case.bytes >= COMPARED_FROM)
             .filter_map(|r| Some((r, rate(r)?)))
     };
+    let copies: Vec<(&Record, f64)> = rated(Rung::Copied).collect();
     rated(Rung::Touched)
         .filter_map(|kernel| {
-            let copy = rated(Rung::Copied)
+            let copy = copies
+                .iter()
+                .copied()
                 .filter(|(r, _)| r.case.bytes == kernel.0.case.bytes)
                 .max_by(|a, b| a.1.total_cmp(&b.1))?;
             Some(Compared { kernel, copy })

@@ -34,7 +34,8 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .collect();
     let broken: Vec<OrderedPair> = e
         .path_failures()
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|p| e.has_nvlink(*p) && !e.copies_right(*p))
         .collect();
     if with_links.is_empty() && broken.is_empty() {

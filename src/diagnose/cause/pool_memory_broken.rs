@@ -6,7 +6,7 @@ use super::super::{
     weigh::{ASKED_PAIRS, Cause, requalify},
 };
 use crate::model::{
-    case::Record,
+    fared::Fared,
     finding::{Confidence, Finding, Judgement, Severity},
     pair::OrderedPair,
 };
@@ -38,29 +38,34 @@ fn twin(id: &str) -> Option<&'static str> {
 /// Whether the twin of a pool's mechanism is right on the pair; `None` where it did not run.
 fn plain(e: &Evidence, pair: OrderedPair, id: &str) -> Option<bool> {
     let twin = twin(id)?;
-    let ran = |r: &&Record| r.case.mechanism == twin && r.outcome.ran();
-    let mut cases = e.of_pair(pair).filter(ran).peekable();
-    cases.peek()?;
-    Some(cases.all(|r| r.outcome.is_intact()))
+    let ran = |f: &&Fared| f.mechanism == twin && f.answers.ran();
+    let mut fared = e.pair_fared(pair).iter().filter(ran).peekable();
+    fared.peek()?;
+    Some(fared.all(|f| f.answers.all_right()))
 }
 
-/// A case on pool memory. Mechanism ids say so.
-pub(super) fn is_of_a_pool(record: &Record) -> bool {
-    record.case.mechanism.starts_with("pool-")
+/// Whether a mechanism works on pool memory. Ids say so.
+pub(super) fn is_of_a_pool(mechanism: &str) -> bool {
+    mechanism.starts_with("pool-")
 }
 
 /// Pairs and mechanisms whose cases on pool memory failed.
 fn broken<'a>(e: &Evidence<'a>) -> BTreeSet<(OrderedPair, &'a str)> {
-    let failed = e.failures().filter(|r| is_of_a_pool(r));
-    failed
-        .filter_map(|r| Some((r.case.subject.pair()?, r.case.mechanism.as_str())))
+    let of_pairs = e
+        .subjects()
+        .filter_map(|(subject, fared)| Some((subject.pair()?, fared)));
+    of_pairs
+        .flat_map(|(pair, fared)| fared.iter().map(move |f| (pair, f)))
+        .filter(|(_, f)| f.answers.failed() && is_of_a_pool(f.mechanism))
+        .map(|(pair, f)| (pair, f.mechanism))
         .collect()
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
     let broken = broken(e);
     if broken.is_empty() {
-        let tried = e.records.iter().any(|r| is_of_a_pool(r) && r.outcome.ran());
+        let mut fared = e.subjects().flat_map(|(_, fared)| fared);
+        let tried = fared.any(|f| f.answers.ran() && is_of_a_pool(f.mechanism));
         return vec![match tried {
             true => CAUSE.says(
                 Judgement::Cleared,

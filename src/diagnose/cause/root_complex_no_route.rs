@@ -18,7 +18,7 @@ pub(crate) const CAUSE: Cause = Cause {
     id: "root-complex-no-route",
     title: "the root complex does not route peer writes",
     judge,
-    wants: Some(|e| CAUSE.control_arms(&e.path_suspects())),
+    wants: Some(|e| CAUSE.control_arms(e.path_suspects())),
 };
 
 fn judge(e: &Evidence) -> Vec<Finding> {

@@ -2,12 +2,12 @@
 //! Only rates measured alone count, and a pair of a GPU whose link is narrow is left to `link-downtrained`.
 
 use super::super::{
-    evidence::{Evidence, STAGED},
+    evidence::Evidence,
     weigh::{Cause, requalify},
 };
 use crate::{
     model::{
-        case::Rung,
+        case::{Rung, STAGED},
         finding::{Confidence, Finding, Judgement, Severity},
         measurement::Unit,
         pair::{GpuIndex, OrderedPair},

@@ -7,29 +7,20 @@ use crate::diagnose::{
 };
 use crate::model::{
     case::{Outcome, Record, Rung, Subject, WrongKind},
+    fared::{Answers, Fared},
     finding::{Confidence, Consumer, ConsumerState, Finding, Judgement, Severity},
     group::Group,
     pair::OrderedPair,
     report::{Grading, Verdict},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The record that a tired person should see first: a GPU that fails alone before any pair, wrong data before hangs,
 /// hangs before faults; then the pair with the most failing cases.
 pub(super) fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
     let condemned = e.condemned_gpus();
-    let mut failing_cases: BTreeMap<OrderedPair, usize> = BTreeMap::new();
-    for pair in e.failures().filter_map(|r| r.case.subject.pair()) {
-        *failing_cases.entry(pair).or_default() += 1;
-    }
-    let rank = |record: &Record| {
-        let alone = matches!(record.case.subject, Subject::Gpu(_));
-        let kind = match record.outcome {
-            Outcome::Corrupt(_) => 3,
-            Outcome::TimedOut { .. } | Outcome::Never { .. } => 2,
-            _ => 1,
-        };
-        let blamed = match record.case.subject {
+    let of_subjects = e.subjects().map(|(subject, fared)| {
+        let blamed = match subject {
             Subject::Pair(p) => {
                 !condemned.contains(&p.source) && !condemned.contains(&p.destination)
             }
@@ -37,30 +28,38 @@ pub(super) fn worst_record<'a>(e: &Evidence<'a>) -> Option<&'a Record> {
             Subject::Gpu(_) => true,
         };
         // A pair that fails explains the groups that hold it.
-        let failing = match record.case.subject {
-            Subject::Pair(p) => failing_cases.get(&p).copied().unwrap_or_default(),
+        let failing: u32 = match subject {
+            Subject::Pair(_) => fared.iter().map(|f| f.failures).sum(),
             Subject::Gpu(_) | Subject::Group(_) => 0,
         };
-        // The lowest rung first; of its cases the longest, which tells a shift from a drop.
-        let units = record.outcome.corruption().map_or(0, |c| c.units);
-        (
-            alone,
-            blamed,
-            kind,
-            failing,
-            std::cmp::Reverse(record.case.subject.pair()),
-            std::cmp::Reverse(record.case.rung),
-            units,
-            // Planned before the others: plain memory before pools and memory of other processes.
-            std::cmp::Reverse(record.case.id),
-        )
-    };
-    // Of equals the first one, so that the same report always names the same pair.
-    e.failures()
-        .fold(None, |best: Option<&Record>, next| match best {
-            Some(best) if rank(best) >= rank(next) => Some(best),
-            _ => Some(next),
+        (subject, blamed, failing, fared)
+    });
+    let failures = of_subjects.flat_map(|(subject, blamed, failing, fared)| {
+        let failures = fared.iter().filter_map(|f| Some((f, f.failure()?)));
+        failures.map(move |(fared, record)| {
+            let kind = match record.outcome {
+                Outcome::Corrupt(_) => 3,
+                Outcome::TimedOut { .. } | Outcome::Never { .. } => 2,
+                _ => 1,
+            };
+            let rank = (
+                matches!(subject, Subject::Gpu(_)),
+                blamed,
+                kind,
+                failing,
+                std::cmp::Reverse(subject.pair()),
+                std::cmp::Reverse(record.case.rung),
+                // The lowest rung first; of its cases the longest, which tells a shift from a drop.
+                fared.longest_wrong(),
+                // Planned before the others: plain memory before pools and memory of other processes.
+                std::cmp::Reverse(record.case.id),
+            );
+            (rank, record)
         })
+    });
+    // Of equals the first one, so that the same report always names the same pair.
+    let worst = failures.min_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    worst.map(|(_, record)| record)
 }
 
 pub(super) fn failed(
@@ -236,22 +235,17 @@ fn only_under_load(e: &Evidence, failed: &Record) -> bool {
     quiet.peek().is_some() && quiet.all(|r| !r.outcome.is_failure())
 }
 
-/// Whether two records fail in the same manner.
-fn same_kind(one: &Outcome, other: &Outcome) -> bool {
-    match (one.corruption(), other.corruption()) {
-        (Some(one), Some(other)) => one.kind == other.kind,
-        _ => std::mem::discriminant(one) == std::mem::discriminant(other),
-    }
-}
-
 /// Pairs that fail by the mechanism and in the manner of `worst`.
 fn same_fault(e: &Evidence, worst: &Record) -> BTreeSet<OrderedPair> {
-    e.failures()
-        .filter(|r| r.case.mechanism == worst.case.mechanism)
-        .filter(|r| (r.case.rung == Rung::Loaded) == (worst.case.rung == Rung::Loaded))
-        .filter(|r| same_kind(&r.outcome, &worst.outcome))
-        .filter_map(|r| r.case.subject.pair())
-        .collect()
+    let manner = Answers::of(&worst.outcome);
+    let loaded = |rung: Rung| rung == Rung::Loaded;
+    let same = |fared: &Fared| {
+        fared.answers.any_of(manner)
+            && loaded(fared.rung) == loaded(worst.case.rung)
+            && fared.mechanism == worst.case.mechanism
+    };
+    let failing = e.subjects().filter(|(_, fared)| fared.iter().any(same));
+    failing.filter_map(|(subject, _)| subject.pair()).collect()
 }
 
 /// How many further pairs and mechanisms fail in a way that the headline does not tell. The same kind of wrong by another
@@ -261,28 +255,38 @@ fn other_faults<'a>(
     worst: &Record,
     counted: &BTreeSet<OrderedPair>,
 ) -> BTreeSet<(Subject, &'a str)> {
-    let told = |r: &Record| match (worst.case.subject, r.case.subject) {
-        (Subject::Gpu(gpu), subject) => subject.touches(gpu),
-        (Subject::Pair(_) | Subject::Group(_), Subject::Gpu(_)) => false,
-        // The same fault where more ranks take part.
-        (Subject::Group(one), Subject::Group(other)) => {
-            (one.is_within(other) || other.is_within(one)) && same_kind(&r.outcome, &worst.outcome)
-        }
-        (Subject::Pair(_), Subject::Group(group)) => {
-            counted.iter().any(|p| group.holds(*p)) && same_kind(&r.outcome, &worst.outcome)
-        }
-        (Subject::Group(_), Subject::Pair(_)) => false,
-        (Subject::Pair(_), Subject::Pair(p)) => {
-            let direct = |r: &Record| r.case.rung >= Rung::Copied;
-            counted.contains(&p)
-                && (r.case.mechanism == worst.case.mechanism
-                    || (same_kind(&r.outcome, &worst.outcome) && direct(r) == direct(worst)))
-        }
-    };
-    e.failures()
-        .filter(|r| !told(r))
-        .map(|r| (r.case.subject, r.case.mechanism.as_str()))
-        .collect()
+    let manner = Answers::of(&worst.outcome);
+    let is_direct = |rung: Rung| rung >= Rung::Copied;
+    let otherwise = |fared: &Fared| fared.answers.failed_but_for(manner);
+    let mut others = BTreeSet::new();
+    for (subject, fared) in e.subjects() {
+        let untold: &dyn Fn(&Fared) -> bool = match (worst.case.subject, subject) {
+            (Subject::Gpu(gpu), subject) if subject.touches(gpu) => continue,
+            // The same fault where more ranks take part.
+            (Subject::Group(one), Subject::Group(other))
+                if one.is_within(other) || other.is_within(one) =>
+            {
+                &otherwise
+            }
+            (Subject::Pair(_), Subject::Group(group))
+                if counted.iter().any(|p| group.holds(*p)) =>
+            {
+                &otherwise
+            }
+            (Subject::Pair(_), Subject::Pair(pair)) if counted.contains(&pair) => &|fared| {
+                fared.mechanism != worst.case.mechanism
+                    && (otherwise(fared) || is_direct(fared.rung) != is_direct(worst.case.rung))
+            },
+            _ => &|_| true,
+        };
+        let failing = fared.iter().filter(|f| f.answers.failed());
+        others.extend(
+            failing
+                .filter(|f| untold(f))
+                .map(|f| (subject, f.mechanism)),
+        );
+    }
+    others
 }
 
 /// Whether a finding is about what the record is about. A finding that names nothing is about the whole host.
