@@ -16,6 +16,9 @@ mod exchanging;
 #[cfg(test)]
 mod field_traps;
 mod forbidden;
+#[cfg(test)]
+mod fragments;
+mod inline;
 mod needless;
 #[cfg(test)]
 mod on_a_host;

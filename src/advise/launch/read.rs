@@ -270,8 +270,12 @@ pub fn read(
     };
     let engines = Engines { profiles, wanted };
     let found = if is_document(text) {
-        let root = document::parse(text).map_err(|e| unread(e.line, &e.what))?;
-        containers::launches(&root, &engines).map_err(|e| unread(e.line, e.what))?
+        let mut found = Vec::new();
+        for root in document::parse(text).map_err(|e| unread(e.line, &e.what))? {
+            let launches = containers::launches(&root, &engines);
+            found.extend(launches.map_err(|e| unread(e.line, e.what))?);
+        }
+        found
     } else {
         let mut script = Script::new(&engines, BTreeMap::new());
         script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
@@ -288,20 +292,21 @@ pub fn read(
 
 /// Whether the text is a compose file or manifest: it has keys that shell text cannot have at the beginning of a line.
 fn is_document(text: &str) -> bool {
+    const KEYS: [&str; 9] = [
+        "services",
+        "environment",
+        "env",
+        "entrypoint",
+        "command",
+        "args",
+        "image",
+        "apiVersion",
+        "containers",
+    ];
     text.lines().any(|line| {
-        let body = line.trim_start().trim_start_matches("- ");
-        [
-            "services:",
-            "environment:",
-            "env:",
-            "command:",
-            "args:",
-            "image:",
-            "apiVersion:",
-            "containers:",
-        ]
-        .iter()
-        .any(|key| body.starts_with(key))
+        let body = line.trim_start().trim_start_matches(['-', '{', ' ']);
+        let key = body.split_once(':').map(|(key, _)| key.trim_end());
+        key.is_some_and(|key| KEYS.contains(&key.trim_matches(['"', '\''])))
     })
 }
 
