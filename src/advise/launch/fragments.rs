@@ -1,7 +1,7 @@
 //! Compose files and Kubernetes manifests in the forms that people write them in, and parts of them.
 
-use super::{Invocation, read};
-use crate::profile::Profiles;
+use super::{Invocation, Question, read, tests::judged};
+use crate::{model::launch::LaunchOutcome, profile::Profiles};
 
 fn launches(text: &str) -> Vec<Invocation> {
     let found = read("f.yaml", text, None, &Profiles::embedded().unwrap());
@@ -82,4 +82,83 @@ fn what_is_not_read_says_what_to_do() {
         assert!(error.starts_with(told), "{text}: {error}");
         assert!(!error.contains('\n'));
     }
+}
+
+/// Arguments without a command belong to the engine of their image; where nothing names one, that is said.
+#[test]
+fn arguments_without_a_command() {
+    let args = "args: [\"--model\", \"x\", \"--tensor-parallel-size\", \"4\"]";
+    for (image, engine) in [
+        ("vllm/vllm-openai:v0.30.0", "vllm"),
+        ("ghcr.io/acme/vllm:0.11@sha256:00", "vllm"),
+        ("registry:5000/acme/VLLM-runtime", "vllm"),
+        ("acme/1cat-vllm:latest", "1cat-vllm"),
+        ("lmsysorg/sglang:v0.5.3-cu129", "sglang"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.0", "tensorrt-llm"),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda", "llama.cpp"),
+    ] {
+        for key in ["env:\n    - {name: NCCL_DEBUG, value: INFO}", "ports: []"] {
+            let text =
+                format!("containers:\n  - name: a\n    image: {image}\n    {args}\n    {key}\n");
+            let found = launches(&text);
+            assert_eq!(found.len(), 1, "{text}: {found:#?}");
+            assert_eq!(found[0].engine.as_deref(), Some(engine), "{text}");
+            assert!(!found[0].no_launch);
+            assert_eq!(
+                value(&found[0], "--tensor-parallel-size"),
+                Some("4"),
+                "{text}"
+            );
+        }
+    }
+    // Variables of an engine name it, too.
+    let own = format!(
+        "containers:\n- image: acme/llm\n  env: [{{name: VLLM_SKIP_P2P_CHECK, value: \"1\"}}]\n  {args}\n"
+    );
+    let answer = judged(&own, &Question::default());
+    assert!(
+        answer
+            .read
+            .contains(&("tensor parallel".to_string(), "4".to_string())),
+        "{answer:#?}"
+    );
+    for image in [
+        "image: acme/llm:1",
+        "image: acme/vllmx",
+        "image: pytorch/pytorch",
+        "name: a",
+    ] {
+        for env in ["env: [{name: NCCL_P2P_DISABLE, value: \"1\"}]", "ports: []"] {
+            let text = format!("containers:\n- {image}\n  {env}\n  {args}\n");
+            let answer = judged(&text, &Question::default());
+            assert_eq!(
+                answer.outcome(),
+                LaunchOutcome::NotJudged,
+                "{text}: {answer:#?}"
+            );
+            assert!(answer.problems.is_empty(), "{text}: {answer:#?}");
+            let told = "its arguments (--model --tensor-parallel-size) stand without a command, and nothing names the engine";
+            assert!(
+                answer.not_judged.iter().any(|n| n.starts_with(told)),
+                "{text}: {answer:#?}"
+            );
+            assert!(
+                answer.judged.iter().all(|j| !j.contains("1 GPU")),
+                "{text}: {answer:#?}"
+            );
+        }
+    }
+    // The operator may name it.
+    let text = format!("containers:\n- image: acme/llm\n  {args}\n");
+    let found = read("f", &text, Some("vllm"), &Profiles::embedded().unwrap()).unwrap();
+    assert_eq!(value(&found[0], "--tensor-parallel-size"), Some("4"));
+    // Helpers beside an engine are none.
+    let beside = format!(
+        "containers:\n- image: vllm/vllm-openai\n  {args}\n- image: acme/proxy\n  args: [--model, y]\n- image: nginx\n  args: [-g, daemon off]\n"
+    );
+    assert_eq!(launches(&beside).len(), 1);
+    assert!(
+        refused("containers:\n- image: nginx\n  args: [-g, daemon off]\n")
+            .contains("no launch found")
+    );
 }

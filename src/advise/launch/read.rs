@@ -337,6 +337,54 @@ impl Engines<'_> {
         all
     }
 
+    /// The engine that the operator named.
+    pub(super) fn wanted(&self) -> Option<String> {
+        let engine = self.wanted.and_then(|id| self.profiles.engine(id));
+        engine.map(|e| e.id.clone())
+    }
+
+    /// The engine of which a name is a word of the image's: the longest, as a fork is called by its parent's name and more.
+    pub(super) fn of_image(&self, image: &str) -> Option<String> {
+        let image = image.to_lowercase();
+        let is_word = |name: &str| {
+            image.match_indices(name).any(|(at, _)| {
+                let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+                let (before, behind) = (image.get(..at), image.get(at + name.len()..));
+                edge(before.and_then(|t| t.chars().next_back()))
+                    && edge(behind.and_then(|t| t.chars().next()))
+            })
+        };
+        let engines = self.in_order().into_iter().filter(|e| {
+            let launch = e.launch.as_ref();
+            // An image of PyTorch starts anything.
+            launch.is_some_and(|l| !l.commands.is_empty() && !l.program)
+        });
+        let names = engines.flat_map(|e| {
+            let own = std::iter::once(&e.id).chain(&e.aliases);
+            own.map(move |name| (e, name))
+        });
+        let named = names.filter(|(_, name)| is_word(name));
+        named
+            .max_by_key(|(_, name)| name.len())
+            .map(|(e, _)| e.id.clone())
+    }
+
+    /// Whether one of `words` is a flag by which an engine is given its model or a number of ranks.
+    pub(super) fn has_flag_of(&self, words: &[Word]) -> bool {
+        let launches = self.profiles.engines.iter();
+        let mut launches = launches.filter_map(|e| e.launch.as_ref());
+        launches.any(|l| {
+            let times = l.times.iter().flat_map(|t| &t.flags);
+            let mut own = l.tp.iter().chain(&l.model).chain(times);
+            own.any(|flag| {
+                words.iter().any(|w| {
+                    let name = w.text.split('=').next().unwrap_or_default();
+                    name.starts_with("--") && plain(flag) == plain(name)
+                })
+            })
+        })
+    }
+
     /// For an engine whose arguments end with a program of the user's, those of its flags that take no value.
     pub(super) fn ends_with_program(&self, engine: &str) -> Option<Vec<String>> {
         let engine = self.profiles.engine(engine)?;
