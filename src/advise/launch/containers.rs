@@ -163,24 +163,31 @@ fn variables(node: &Node, into: &mut Invocation) {
     match node {
         Node::Map(entries) => {
             for (key, _, value) in entries {
-                if let Some(text) = value.text() {
-                    variable(key, text, into);
+                match value.text() {
+                    // Compose hands on its own where nothing stands.
+                    Some("") => {
+                        let said = format!("{key} is empty, or comes from elsewhere");
+                        into.unknown.insert(key.clone(), said);
+                    }
+                    Some(text) => variable(key, text, into),
+                    None => {}
                 }
             }
         }
         Node::List(items) => {
             for item in items {
                 let name = item.get("name").and_then(Node::text);
-                if let Some((name, value)) = item.text().and_then(assignment) {
-                    variable(name, value, into);
-                } else if let Some(name) = name {
-                    match item.get("value").and_then(Node::text) {
+                let value = item.get("value").and_then(Node::text);
+                match (item.text().and_then(assignment), name.or(item.text())) {
+                    (Some((name, value)), _) => variable(name, value, into),
+                    (None, Some(name)) => match value {
                         Some(value) => variable(name, value, into),
                         None => {
                             let said = format!("the value of {name} comes from elsewhere");
                             into.unknown.insert(name.to_string(), said);
                         }
-                    }
+                    },
+                    (None, None) => {}
                 }
             }
         }

@@ -3,6 +3,8 @@
 
 #[cfg(test)]
 mod as_parsed;
+#[cfg(test)]
+mod as_read;
 mod blocks;
 mod clauses;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
+mod variables;
 mod ways;
 #[cfg(test)]
 mod ways_on_a_host;

@@ -43,6 +43,8 @@ pub struct Invocation {
     pub unknown: BTreeMap<String, String>,
     /// Variables that are set outside a command which does not hand them on: by which.
     pub lost: BTreeMap<String, String>,
+    /// Variables whose text is a no to the program that reads it.
+    pub switched_off: BTreeSet<String>,
     /// It gets variables that this text does not hold.
     pub variables_open: bool,
     /// It gets flags, or settings of a file, that this text does not hold.
