@@ -16,7 +16,7 @@ use crate::{
         conditions::{Met, Weighing},
         group::{Group, Peers, pools},
         measured::put_measured,
-        request::{AdviseError, Request, shape},
+        request::{AdviseError, Request, is_mixture, shape},
         sizing::{rows_per_request, sizing},
         told,
     },
@@ -59,6 +59,8 @@ pub(super) struct Facts {
     pub(super) tp_given: Size,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
+    /// The model is a mixture of experts, and its data-parallel replicas exchange what its expert layers make.
+    pub(super) replicas_share_experts: bool,
     /// Ranks that exchange data on the GPUs, in groups of any kind.
     pub(super) exchanging: u32,
     /// The text does not tell whether there is a tensor-parallel group.
@@ -126,6 +128,17 @@ pub fn check(
         .extend(unknown.map(|(_, said)| said.clone()));
     lost(engine, invocation, &matters, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
+    let replicas = devices::replicas(&launch, invocation);
+    if replicas > 1 && facts.expert_parallel <= 1 {
+        let mixture = is_mixture(&request, profiles);
+        facts.replicas_share_experts = mixture == Some(true);
+        if mixture.is_none() {
+            answer.not_judged.push(format!(
+                "whether {} is a mixture of experts is not known: expert layers of {replicas} data-parallel replicas are one group that exchanges data at every step, replicas without them exchange nothing; --model-config tells it",
+                request.model.as_deref().unwrap_or("the model")
+            ));
+        }
+    }
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
     used.problems.splice(0..0, taken.refused).for_each(drop);
     let reads = match facts.tp_given {
