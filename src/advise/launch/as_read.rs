@@ -241,6 +241,12 @@ fn each_reader_has_its_own_words() {
             "{value}"
         );
     }
+    // Empty is not set to NCCL, and nothing is odd about it.
+    let empty = alone("NCCL_SHM_DISABLE= NCCL_NVLS_ENABLE= vllm serve x -tp 2");
+    assert!(
+        found(&empty, "switch-by-another-word").is_none(),
+        "{empty:#?}"
+    );
     let open = alone("NCCL_NVLS_ENABLE=false vllm serve x -tp 2");
     assert_eq!(open.outcome(), LaunchOutcome::NotJudged, "{open:#?}");
     assert!(

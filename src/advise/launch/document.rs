@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
                 items.push(self.block(indent + 1, depth + 1)?);
             } else {
                 self.at += 1;
-                items.push(self.value(body, number, indent + 1, depth + 1)?);
+                items.push(self.value(body, number, indent + 1, depth)?);
             }
         }
         Ok(Node::List(items))
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
                 self.anchors.keep(anchor, &list);
                 list
             } else {
-                self.value(rest, number, indent + 1, depth + 1)?
+                self.value(rest, number, indent + 1, depth)?
             };
             entries.push((key, number, value));
         }
@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
             return Err(unread(number, what));
         }
         let node = if rest.is_empty() || rest.starts_with('#') {
-            self.block(least, depth)?
+            self.block(least, depth + 1)?
         } else if rest.starts_with(['|', '>']) {
             self.block_scalar(rest, number, least)?
         } else if rest.starts_with("? ") {
@@ -642,6 +642,7 @@ mod tests {
         }
         assert!(parse(&"- ".repeat(500)).is_err());
         assert!(parse(&"[".repeat(5000)).is_err());
+        assert!(parse(&"&a\n".repeat(5000)).is_err());
         // Each name repeats the one before ten times.
         let mut bomb = String::from("a0: &a0 b\n");
         for n in 1..12 {

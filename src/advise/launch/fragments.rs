@@ -126,6 +126,7 @@ fn arguments_without_a_command() {
         "image: acme/llm:1",
         "image: acme/vllmx",
         "image: pytorch/pytorch",
+        "image: vllm.example:5000/acme/llm",
         "name: a",
     ] {
         for env in ["env: [{name: NCCL_P2P_DISABLE, value: \"1\"}]", "ports: []"] {

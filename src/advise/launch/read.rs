@@ -348,6 +348,11 @@ impl Engines<'_> {
     /// The engine of which a name is a word of the image's: the longest, as a fork is called by its parent's name and more.
     pub(super) fn of_image(&self, image: &str) -> Option<String> {
         let image = image.to_lowercase();
+        // A registry is no part of the name.
+        let image = match image.split_once('/') {
+            Some((host, rest)) if host.contains(['.', ':']) => rest,
+            _ => image.as_str(),
+        };
         let is_word = |name: &str| {
             image.match_indices(name).any(|(at, _)| {
                 let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());

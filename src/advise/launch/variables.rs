@@ -93,7 +93,7 @@ fn one(reads: &Reads, name: &str, text: &str, invocation: &mut Invocation, read:
             },
             vec![format!("{name}=1")],
         )),
-        Meaning::Unset => read.notes.push(problem(
+        Meaning::Unset if reads.how == ReadAs::Words => read.notes.push(problem(
             "switch-by-another-word",
             Severity::Warning,
             format!(
