@@ -129,25 +129,37 @@ fn arguments_without_a_command() {
         "image: vllm.example:5000/acme/llm",
         "name: a",
     ] {
-        for env in ["env: [{name: NCCL_P2P_DISABLE, value: \"1\"}]", "ports: []"] {
-            let text = format!("containers:\n- {image}\n  {env}\n  {args}\n");
-            let answer = judged(&text, &Question::default());
-            assert_eq!(
-                answer.outcome(),
-                LaunchOutcome::NotJudged,
-                "{text}: {answer:#?}"
-            );
-            assert!(answer.problems.is_empty(), "{text}: {answer:#?}");
-            let told = "its arguments (--model --tensor-parallel-size) stand without a command, and nothing names the engine";
-            assert!(
-                answer.not_judged.iter().any(|n| n.starts_with(told)),
-                "{text}: {answer:#?}"
-            );
-            assert!(
-                answer.judged.iter().all(|j| !j.contains("1 GPU")),
-                "{text}: {answer:#?}"
-            );
-        }
+        let told = "its arguments (--model --tensor-parallel-size) stand without a command, and nothing names the engine that they are for: --engine NAME tells it";
+        // NCCL's variables can be judged alone.
+        let text = format!(
+            "containers:\n- {image}\n  env: [{{name: NCCL_P2P_DISABLE, value: \"1\"}}]\n  {args}\n"
+        );
+        let answer = judged(&text, &Question::default());
+        assert_eq!(
+            answer.outcome(),
+            LaunchOutcome::NotJudged,
+            "{text}: {answer:#?}"
+        );
+        assert!(answer.problems.is_empty(), "{text}: {answer:#?}");
+        assert!(
+            answer.not_judged.iter().any(|n| n == told),
+            "{text}: {answer:#?}"
+        );
+        assert!(
+            answer.judged.iter().all(|j| !j.contains("1 GPU")),
+            "{text}: {answer:#?}"
+        );
+        // Without any there is nothing to judge.
+        let error = refused(&format!("containers:\n- {image}\n  {args}\n"));
+        let place = match image {
+            "name: a" => "a",
+            _ => "of the file",
+        };
+        assert_eq!(
+            error,
+            format!("f.yaml: container {place}: {told}"),
+            "{text}"
+        );
     }
     // The operator may name it.
     let text = format!("containers:\n- image: acme/llm\n  {args}\n");

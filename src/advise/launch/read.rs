@@ -85,6 +85,16 @@ pub enum ReadError {
         /// What.
         what: String,
     },
+    /// Arguments alone, of an engine that nothing names.
+    #[error("{name}: {place}: {what}")]
+    Unnamed {
+        /// File or option.
+        name: String,
+        /// "container llm".
+        place: String,
+        /// What is missing, and what tells it.
+        what: String,
+    },
     /// Neither a launch nor variables.
     #[error(
         "{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file or a Kubernetes manifest would do"
@@ -277,7 +287,17 @@ pub fn read(
             let launches = containers::launches(&root, &engines);
             found.extend(launches.map_err(|e| unread(e.line, e.what))?);
         }
-        found
+        // Without variables there is nothing of it to judge.
+        let (named, rest): (Vec<Invocation>, Vec<Invocation>) =
+            found.into_iter().partition(|one| one.engine.is_some());
+        if let Some(one) = rest.into_iter().next().filter(|_| named.is_empty()) {
+            return Err(ReadError::Unnamed {
+                name: name.to_string(),
+                place: one.place,
+                what: one.unread.join("; "),
+            });
+        }
+        named
     } else {
         let mut script = Script::new(&engines, BTreeMap::new());
         script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
