@@ -17,6 +17,7 @@ pub(super) fn warn(
     evidence: Option<&Evidence>,
     group: &Group,
     request: &Request,
+    mixture: Option<bool>,
     answer: &mut Recommendation,
 ) {
     let mut say = Vec::new();
@@ -69,6 +70,7 @@ pub(super) fn warn(
     if !request.plain_tensor_parallel() {
         say.push("attention data parallelism or expert parallelism changes which reductions there are and of which group: what is said here holds for the tensor-parallel group alone".to_string());
     }
+    say.extend(replicas(engine, request, mixture));
     for (id, reason) in &answer.refused {
         if reason.starts_with("candidate, unproven")
             && let Some(backend) = engine.backends.iter().find(|b| b.id == *id)
@@ -120,6 +122,35 @@ pub(super) fn warn(
     say.append(&mut answer.caveats);
     answer.caveats = say;
     answer.caveats.extend(engine.caveats.iter().cloned());
+}
+
+/// What data-parallel replicas exchange, where that follows from the model.
+pub(super) fn replicas(
+    engine: &EngineProfile,
+    request: &Request,
+    mixture: Option<bool>,
+) -> Option<String> {
+    let launch = engine.launch.as_ref()?;
+    let mut times = launch.times.iter();
+    let shares = times.any(|t| t.alone && t.experts && t.flags == launch.data_parallel);
+    if !shares || request.data_parallel <= 1 || request.expert_parallel > 1 {
+        return None;
+    }
+    let all = request.tp.saturating_mul(request.data_parallel);
+    Some(match mixture {
+        Some(true) => format!(
+            "this is a mixture of experts: its {} data-parallel replicas are not independent, their expert layers are one group of {all} GPUs that exchanges by NCCL at every step. The pairs between the replicas count, too, and nothing here speaks of them: 'peerproof recommend --check' on the whole launch does",
+            request.data_parallel
+        ),
+        Some(false) => format!(
+            "the model is dense: its {} data-parallel replicas exchange nothing on the GPUs",
+            request.data_parallel
+        ),
+        None => format!(
+            "whether the model is a mixture of experts is not known: the expert layers of {} data-parallel replicas would be one group of {all} GPUs that exchanges at every step; --model-config tells it",
+            request.data_parallel
+        ),
+    })
 }
 
 fn versions_matter(engine: &EngineProfile) -> bool {

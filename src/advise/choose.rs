@@ -4,7 +4,7 @@ use super::{
     caveats,
     conditions::{Refusal, Weighing, is_custom_kernel, is_peer_kernel, is_proven},
     group::{Group, NCCL_P2P, Peers, pools},
-    request::{AdviseError, Request, Shape, TYPE_UNKNOWN, shape},
+    request::{AdviseError, Request, Shape, TYPE_UNKNOWN, is_mixture, shape},
     settings::{add, left_over, size},
     sizing::sizing,
     workspace, worth,
@@ -61,6 +61,7 @@ pub fn recommend(
         },
         ..Recommendation::default()
     };
+    let mixture = is_mixture(request, profiles);
     if let Some(why) = &group.unfit {
         // Nothing to paste: whatever is launched here reads wrong bytes.
         answer.backend = "none".to_string();
@@ -68,7 +69,7 @@ pub fn recommend(
         let every = engine.backends.iter();
         answer.refused = every.map(|b| (b.id.clone(), why.clone())).collect();
         answer.proven = None;
-        caveats::warn(engine, evidence, &group, request, &mut answer);
+        caveats::warn(engine, evidence, &group, request, mixture, &mut answer);
         return Ok(answer);
     }
     place(engine, evidence, &group, &mut answer);
@@ -78,6 +79,8 @@ pub fn recommend(
         answer.proven = Some(Rung::Alone);
         answer.sizing = None;
         answer.caveats.retain(|c| !c.starts_with(TYPE_UNKNOWN));
+        let replicas = caveats::replicas(engine, request, mixture);
+        answer.caveats.extend(replicas);
         answer.left_over = left_over(profiles, &answer);
         return Ok(answer);
     }
@@ -101,7 +104,7 @@ pub fn recommend(
     crossing(engine, &group, &mut answer);
     answer.worth = worth::of(engine, &weighing, &answer);
     size(engine, request, &group, &mut answer);
-    caveats::warn(engine, evidence, &group, request, &mut answer);
+    caveats::warn(engine, evidence, &group, request, mixture, &mut answer);
     answer.left_over = left_over(profiles, &answer);
     Ok(answer)
 }

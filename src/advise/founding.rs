@@ -453,6 +453,79 @@ fn a_measured_crossing_is_told_with_what_it_means_per_step() {
     assert!(answer.worth.iter().all(|w| w.basis != WorthBasis::Measured));
 }
 
+/// The order is the engine's; what speaks against it on this host is said with the switch, and with what such times are not.
+#[test]
+fn a_choice_that_was_measured_slower_is_told_with_its_switch() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    for gpu in &mut host.snapshot.gpus {
+        gpu.compute_capability = crate::model::reading::Reading::Known((9, 0));
+    }
+    let mut asked = request("vllm", "glm-5.2", 8, 32);
+    asked.engine_version = Some("0.30.0".parse().unwrap());
+    let time = |backend: &str, bytes: u64, microseconds: f64| super::ReductionTime {
+        backend: backend.into(),
+        ranks: 8,
+        bytes,
+        microseconds,
+        middle: (microseconds - 1.0, microseconds + 1.0),
+        gpus: Vec::new(),
+        stand_in: (backend != "nccl").then(|| "one-shot-push".to_string()),
+    };
+    let told = |asked: &Request| -> Option<String> {
+        let answer = ask(&host, asked);
+        assert_eq!(answer.backend, "flashinfer-all-reduce");
+        let mut own = answer.worth.into_iter();
+        own.find(|w| w.says.contains("turns it off"))
+            .map(|w| w.says)
+    };
+    assert_eq!(told(&asked), None);
+    asked.measured = vec![
+        time("nccl", 12_288, 20.0),
+        time("nccl", 393_216, 30.0),
+        time("flashinfer-all-reduce", 12_288, 50.0),
+        time("flashinfer-all-reduce", 393_216, 60.0),
+        // No step of this launch.
+        time("nccl", 1_048_576, 90.0),
+        time("flashinfer-all-reduce", 1_048_576, 10.0),
+    ];
+    let says = told(&asked).unwrap();
+    for words in [
+        "FlashInfer all-reduce (trtllm or mnnvl) was slower than NCCL at 2 of the 6 step sizes that it takes here, and faster at none",
+        "50.0 us against 20.0 us at 12,288 bytes, 60.0 us against 30.0 us at 393,216 bytes",
+        "this tool's own kernels (one-shot-push): those of flashinfer-all-reduce were not run",
+        "VLLM_ALLREDUCE_USE_FLASHINFER=0 turns it off, and PyTorch symmetric memory (multicast) takes them then",
+        "not of prefill",
+    ] {
+        assert!(says.contains(words), "{words}: {says}");
+    }
+    // One size at which it wins, or times that are not told apart, and there is no such advice.
+    let mut wins = asked.clone();
+    wins.measured.retain(|t| t.bytes != 12_288);
+    wins.measured.push(time("nccl", 12_288, 50.0));
+    wins.measured
+        .push(time("flashinfer-all-reduce", 12_288, 20.0));
+    assert_eq!(told(&wins), None);
+    let mut level = asked.clone();
+    for time in &mut level.measured {
+        time.middle = (1.0, 100.0);
+    }
+    assert_eq!(told(&level), None);
+    // One that stands before the choice for the smaller steps is told by those.
+    let mut larger = asked.clone();
+    larger.batch = 64;
+    let answer = ask(&host, &larger);
+    assert_ne!(answer.backend, "flashinfer-all-reduce");
+    assert!(
+        answer
+            .worth
+            .iter()
+            .any(|w| w.says.contains("slower than NCCL at 2 of the 6 step sizes")),
+        "{:#?}",
+        answer.worth
+    );
+}
+
 #[test]
 fn ranks_keep_islands_together_and_broken_pairs_are_gone_around() {
     let mut host = Host::root_complex(8);

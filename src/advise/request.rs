@@ -209,6 +209,12 @@ pub(crate) struct Shape {
     pub(crate) dtype_forced: bool,
 }
 
+/// Whether the model that is asked about is a mixture of experts; `None` where that is not known.
+pub(crate) fn is_mixture(request: &Request, profiles: &Profiles) -> Option<bool> {
+    let named = request.model.as_ref().and_then(|m| profiles.model(m));
+    request.config.as_ref().or(named)?.mixture_of_experts
+}
+
 /// Heads of a model that a tensor-parallel size does not divide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Undivided {

@@ -680,3 +680,34 @@ fn no_sentence_on_a_candidate_ends_in_an_empty_list() {
         assert!(!line.contains("with ."), "{line}");
     }
 }
+
+/// Replicas of a mixture of experts exchange data in vLLM; nothing that is said of the tensor-parallel group is said of them.
+#[test]
+fn replicas_are_independent_where_the_model_is_dense() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    let told = |engine: &str, model: &str, tp: u32, dp: u32| {
+        let mut asked = request(engine, tp);
+        (asked.model, asked.data_parallel) = (Some(model.into()), dp);
+        let said: Vec<String> = ask(&host, &asked)
+            .caveats
+            .into_iter()
+            .filter(|c| c.contains("data-parallel replicas"))
+            .collect();
+        said.join("|")
+    };
+    for tp in [1, 4] {
+        let shared = told("vllm", "glm-5.2", tp, 2);
+        let all = format!("one group of {} GPUs", 2 * tp);
+        assert!(
+            shared.contains("not independent") && shared.contains(&all),
+            "{shared}"
+        );
+        let dense = told("vllm", "qwen3-32b", tp, 2);
+        assert!(dense.contains("exchange nothing on the GPUs"), "{dense}");
+        let open = told("vllm", "glm-4.7", tp, 2);
+        assert!(open.contains("is not known"), "{open}");
+        assert_eq!(told("vllm", "glm-5.2", tp, 1), "");
+        assert_eq!(told("sglang", "glm-5.2", tp, 2), "");
+    }
+}

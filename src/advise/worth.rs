@@ -2,13 +2,17 @@
 //! A published number is of another host, and is never turned into one of this.
 
 use super::{
-    choose::NCCL_LEVEL, conditions::Weighing, group::Peers, request::ReductionTime,
-    sizing::grouped, steps,
+    choose::NCCL_LEVEL,
+    conditions::Weighing,
+    group::Peers,
+    request::ReductionTime,
+    sizing::{capture_sizes, grouped},
+    steps,
 };
 use crate::{
     diagnose::reductions::{NCCL, NCCL_P2P_OFF, NCCL_P2P_SYS},
     model::{
-        finding::{Recommendation, Standing, Worth, WorthBasis},
+        finding::{Place, Recommendation, Standing, Worth, WorthBasis},
         pair::GpuIndex,
         reduction::Launch,
     },
@@ -28,6 +32,7 @@ pub(super) fn of(
     if reduces {
         all.extend(fastest(weighing));
         all.extend(measured(weighing, answer));
+        all.extend(slower(engine, weighing, answer));
     }
     for place in &answer.order {
         if !matches!(place.standing, Standing::Chosen | Standing::Possible) {
@@ -257,6 +262,79 @@ fn measured(weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
             basis: WorthBasis::Inferred,
             says,
             source: source.clone(),
+        });
+    }
+    all
+}
+
+/// Backends that the engine uses by itself, or on this advice, for steps at which NCCL was faster: by what they are turned off, and
+/// what such times cannot say. The order stays the engine's own.
+fn slower(engine: &EngineProfile, weighing: &Weighing, answer: &Recommendation) -> Vec<Worth> {
+    let Some(sizing) = weighing.sizing.filter(|s| s.rows_per_request > 0) else {
+        return Vec::new();
+    };
+    let row = sizing.payload_bytes.checked_div(sizing.rows).unwrap_or(0);
+    let rows = capture_sizes(sizing.batch, sizing.rows_per_request);
+    let mut steps: Vec<u64> = rows.iter().map(|n| n.saturating_mul(row)).collect();
+    steps.retain(|bytes| *bytes > 0);
+    let (base, nccl_is) = baseline(weighing, answer);
+    let runs = |p: &&Place| matches!(p.standing, Standing::Chosen | Standing::Runs);
+    let order: Vec<&Place> = answer.order.iter().filter(runs).collect();
+    let mut all = Vec::new();
+    for (at_place, place) in order.iter().enumerate() {
+        let takes = |p: &Place, bytes: u64| p.takes_bytes.is_none_or(|most| bytes <= most);
+        let (own, left): (Vec<u64>, Vec<u64>) =
+            steps.iter().partition(|bytes| takes(place, **bytes));
+        steps = left;
+        let Some(backend) = engine.backend(&place.backend).filter(|b| b.id != NCCL) else {
+            continue;
+        };
+        let mine = times(weighing, &backend.id);
+        let both: Vec<(&ReductionTime, &ReductionTime)> = own
+            .iter()
+            .filter_map(|bytes| Some((at(&mine, *bytes)?, at(&base, *bytes)?)))
+            .collect();
+        let lost: Vec<&(&ReductionTime, &ReductionTime)> = both
+            .iter()
+            .filter(|(mine, nccl)| faster(nccl, mine))
+            .collect();
+        if lost.is_empty() || both.iter().any(|(mine, nccl)| faster(mine, nccl)) {
+            continue;
+        }
+        let told: Vec<String> = lost
+            .iter()
+            .map(|(mine, nccl)| {
+                format!(
+                    "{:.1} us against {:.1} us at {} bytes",
+                    mine.microseconds,
+                    nccl.microseconds,
+                    grouped(mine.bytes)
+                )
+            })
+            .collect();
+        let off: Vec<String> = backend.turn_off.iter().map(super::told).collect();
+        let off = match off.as_slice() {
+            [] => "its profile names no switch that turns it off".to_string(),
+            some => format!("{} turns it off", some.join(" with ")),
+        };
+        // What is asked next for the largest of them.
+        let largest = own.iter().max().copied().unwrap_or(0);
+        let mut behind = order.iter().skip(at_place + 1);
+        let behind = behind.find(|p| takes(p, largest));
+        let next = behind.map_or(String::new(), |p| {
+            format!(", and {} takes them then", p.name)
+        });
+        all.push(Worth {
+            basis: WorthBasis::Inferred,
+            says: format!(
+                "{} was slower than {nccl_is} at {} of the {} step sizes that it takes here, and faster at none ({}){}: {off}{next}. It stays in the order, which is the engine's own: these are times of reductions one after the other on a host without other work, of decode steps and not of prefill. Time whole steps both ways before it is left off",
+                backend.name,
+                lost.len(),
+                own.len(),
+                told.join(", "),
+                stand_ins(&mine, &backend.id)
+            ),
+            source: "reductions measured on this host; switches of the engine's profile".to_string(),
         });
     }
     all

@@ -2,7 +2,7 @@
 //! and never seen half written, because they are written beside their name and renamed. Root may name anything, and a slip of the
 //! hand (`--out /etc/passwd`) must not cost a system file: only nothing, an empty file, or one that this program wrote is replaced.
 
-use super::exit::Stop;
+use super::{console, exit::Stop};
 use crate::{
     bundle::{archive, manifest::MANIFEST},
     collect::import,
@@ -22,6 +22,13 @@ const HEAD: u64 = 4 << 20;
 pub(super) fn check(option: &str, path: &Path) -> Result<(), Stop> {
     place(option, path)?;
     holds(option, path, "file that peerproof wrote", is_ours)
+}
+
+/// Says that a file which is there will be replaced. For when nothing can refuse the run any more: before that it may not be true.
+pub(super) fn tell_replaced(path: &Path) {
+    if path.exists() {
+        console::note(&format!("{} exists and will be replaced", path.display()));
+    }
 }
 
 /// Refuses a file whose bytes are not `what`. Nothing there, or an empty file that was made for it, loses nothing.

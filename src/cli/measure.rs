@@ -1,7 +1,7 @@
 //! `peerproof measure`: rates and latencies alone. Collect, measure, derive, render. It tests no content beyond a look at the
 //! last copy of each case; that is what `qualify` is for.
 
-use super::{Surroundings, console, exit::Stop, host, qualify};
+use super::{Surroundings, console, exit::Stop, file, host, qualify};
 use crate::{
     collect::{import, live::Depth, session::Session},
     diagnose,
@@ -131,10 +131,11 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     derive(&mut report, &profiles, other.as_ref(), left_out);
     report.took_ms = started.elapsed().as_secs_f64() * 1e3;
     session.leave();
-    if let Some(path) = &options.report
-        && let Err(error) = super::file::replace(path, |out| json::write(&report, out))
-    {
-        console::complain(&format!("no report file: {}: {error}", path.display()));
+    if let Some(path) = &options.report {
+        file::tell_replaced(path);
+        if let Err(error) = file::replace(path, |out| json::write(&report, out)) {
+            console::complain(&format!("no report file: {}: {error}", path.display()));
+        }
     }
     let options_of_page = &surroundings.console.options;
     match options.json {

@@ -107,6 +107,9 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     nothing_of_it(&plan, &selection, options)?;
     let spending = spending(&plan);
     announce(&plan, &spending);
+    if let Some(out) = &options.out {
+        file::tell_replaced(out);
+    }
     left_out.append(&mut plan.left_out);
 
     let path = destination(options, &snapshot, &started_at);
@@ -584,7 +587,6 @@ fn check_destination(options: &Options) -> Result<(), Stop> {
 
 /// Refuses a report file that cannot become one.
 pub(super) fn check_report_file(option: &str, out: &Path) -> Result<(), Stop> {
-    let shown = out.display();
     if out.as_os_str() == "-" {
         return Err(Stop::usage(format!(
             "{option}: '-' is no file; --json prints the report to standard output"
@@ -595,11 +597,7 @@ pub(super) fn check_report_file(option: &str, out: &Path) -> Result<(), Stop> {
     file::check(
         &format!("{option}, its journal"),
         &out.with_extension("journal"),
-    )?;
-    if out.exists() {
-        console::note(&format!("{shown} exists and will be replaced"));
-    }
-    Ok(())
+    )
 }
 
 /// Where the report goes.

@@ -234,6 +234,7 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
         .keep_cuda_claims(&[], "'reduce' asks for no claims");
     judge(&mut report);
     if let Some(file) = &options.report {
+        super::file::tell_replaced(file);
         super::file::replace(file, |out| json::write(&report, out))
             .map_err(|error| Stop::usage(format!("--report: {}: {error}", file.display())))?;
     }

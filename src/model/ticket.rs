@@ -182,7 +182,8 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// Why that command.
     pub next_because: String,
-    /// Settings to serve with until then, where peers are suspected; a symptom that stays with them is not theirs.
+    /// Settings to serve with until then, where peers are suspected. They acquit no pair: each engine has ways of its own to peers, and a
+    /// symptom that stays may come by one that is left open. It speaks for the pairs only where every switch of the engine's list is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<String>,
     /// What is certain: answers to what a log says, and causes held by what was read.

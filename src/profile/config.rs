@@ -127,6 +127,10 @@ pub fn read_config(file: &str, text: &str) -> Result<ModelProfile, ConfigError> 
             Some(k) => format!("{n} experts, top {k}"),
             None => format!("{n} experts"),
         }),
+        mixture_of_experts: match experts {
+            Some(n) => Some(n > 1),
+            None => config.is_dense().then_some(false),
+        },
         draft_layers: draft_layers.and_then(small),
         all_reduces: all_reduces.and_then(small),
         source: file.to_string(),
@@ -165,6 +169,17 @@ impl<'a> Config<'a> {
                 "{key} is {value} (allowed: a whole number from 1 to {MOST})"
             )),
         }
+    }
+
+    /// No key speaks of experts: every family that has them counts them somewhere.
+    fn is_dense(&self) -> bool {
+        let mut maps = [self.inner, Some(self.outer)].into_iter().flatten();
+        maps.all(|map| {
+            map.keys().all(|key| {
+                let key = key.to_ascii_lowercase();
+                !key.contains("expert") && !key.contains("moe")
+            })
+        })
     }
 
     fn model_type(&self) -> String {
@@ -341,6 +356,26 @@ mod tests {
         assert!(
             note.contains("text_config") && note.contains("num_mtp_modules 7"),
             "{note}"
+        );
+    }
+
+    #[test]
+    fn experts_are_counted_under_their_names() {
+        let mixture =
+            |fields: &str| read(&format!(r#"{{"hidden_size":2048{fields}}}"#)).mixture_of_experts;
+        for key in EXPERTS {
+            assert_eq!(mixture(&format!(r#","{key}":128"#)), Some(true), "{key}");
+            assert_eq!(mixture(&format!(r#","{key}":1"#)), Some(false), "{key}");
+            let wrapped = format!(r#","text_config":{{"hidden_size":1,"{key}":8}}"#);
+            assert_eq!(mixture(&wrapped), Some(true), "{key}");
+        }
+        assert_eq!(mixture(""), Some(false));
+        assert_eq!(mixture(r#","model_type":"llama""#), Some(false));
+        // Experts of another spelling, of which no number was read.
+        assert_eq!(mixture(r#","moe_num_experts":[64,64]"#), None);
+        assert_eq!(
+            mixture(r#","num_experts":null,"moe_intermediate_size":768"#),
+            None
         );
     }
 

@@ -29,5 +29,5 @@ pub use host::{
 };
 pub use load::{ProfileError, Profiles};
 pub use model::ModelProfile;
-pub use names::{ModelWord, Names, Parser, SwitchWord, edits, nearest};
+pub use names::{ModelWord, Names, Parser, ReadAs, Reads, SwitchWord, edits, nearest};
 pub use trap::{Clause, Launch, Named, Reach, Setting, SettingKind, Times, Trap, Way};

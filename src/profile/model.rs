@@ -22,6 +22,8 @@ pub struct ModelProfile {
     pub activation: Option<super::Dtype>,
     /// Experts and mixers in words.
     pub structure: Option<String>,
+    /// Whether its layers choose among experts.
+    pub mixture_of_experts: Option<bool>,
     /// Next-token layers that the configuration declares; recipes call one layer again and again.
     pub draft_layers: Option<u32>,
     /// All-reduces of one rows x hidden tensor in a forward pass under plain tensor parallelism.

@@ -58,6 +58,38 @@ pub struct Names {
     /// Variables.
     #[serde(default)]
     pub variables: Vec<String>,
+    /// How it reads those that switch something, where that was read.
+    #[serde(default)]
+    pub reads: Vec<Reads>,
+}
+
+/// Variables that a program reads in one way.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Reads {
+    /// In which.
+    pub how: ReadAs,
+    /// Their names.
+    pub variables: Vec<String>,
+    /// What stands for one that is not set, as a number.
+    #[serde(default)]
+    pub default: i64,
+    /// Where that was read.
+    pub source: String,
+}
+
+/// What a program makes of the text of a variable that switches something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadAs {
+    /// Python's `bool(int(text))`: zero is off, any other whole number on, and any other text an error where it is read.
+    Integer,
+    /// On where the text is 1 and nothing else; off where it is anything else.
+    One,
+    /// Words for yes and no, in capitals or not (1, true, yes, y; 0, false, no, n); any other text counts as not set.
+    Words,
+    /// C's `strtoll`: the number at its head. A text without one is 0 to some versions, and not set to others.
+    Number,
 }
 
 /// How a program reads its command line.
@@ -135,9 +167,12 @@ impl Names {
             .chain(self.short_objects.values())
             .chain(&self.optional)
             .find(|flag| !self.flags.contains(flag));
+        let mut read = self.reads.iter().flat_map(|reads| &reads.variables);
+        let read = read.find(|name| !self.variables.contains(name));
         unlisted
             .map(|flag| format!("'{flag}' takes no value and is not among 'flags'"))
             .or_else(|| valued.map(|flag| format!("'{flag}' is not among 'flags'")))
+            .or_else(|| read.map(|name| format!("'{name}' is not among 'variables'")))
     }
 }
 

@@ -98,7 +98,8 @@ pub struct Times {
     /// Experts are spread over these ranks, too, where a flag without a value spreads them.
     #[serde(default)]
     pub experts: bool,
-    /// Replicas that exchange nothing on the GPUs, unless experts are spread over them.
+    /// Replicas that exchange nothing on the GPUs, unless experts are spread over them, or `experts` holds and the model is a
+    /// mixture of experts: its expert layers are one group over all of them, spread or not.
     #[serde(default)]
     pub alone: bool,
 }
@@ -261,6 +262,8 @@ pub enum Clause {
     MoreThanTensorParallel(bool),
     /// Experts are spread over ranks.
     ExpertParallel(bool),
+    /// Data-parallel replicas are not alone, though experts are not spread: the expert layers of all of them are one group.
+    ReplicasShareExperts(bool),
     /// It runs in a container that was given neither the host's IPC nor shared memory.
     IsolatedSharedMemory(bool),
 }

@@ -48,6 +48,49 @@ fn without_a_gpu_it_says_what_was_looked_for_and_how_to_see_the_demo() {
     assert!(one_line(&run).contains("no NVIDIA GPU"));
 }
 
+/// What is there is announced to be replaced by a run that nothing refuses any more, and not before.
+#[test]
+fn a_refusal_replaces_nothing_and_announces_nothing() {
+    const OLD: &str = "{\n  \"schema_version\": 1,\n  \"tool_version\": \"0.0.1\"\n}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.json");
+    std::fs::write(&path, OLD).unwrap();
+    let name = path.to_str().unwrap();
+    let host = Host::new("opaque-vm");
+    let mut runs = vec![without_gpu(&["qualify", "--out", name])];
+    for arguments in [
+        &["qualify", "--out", name, "--gpus", "9"][..],
+        &[
+            "qualify",
+            "--out",
+            name,
+            "--mechanism",
+            "ce-push",
+            "--gpus",
+            "0",
+        ],
+        &["qualify", "--out", name, "--mechanism", "ce-pusch"],
+        &["reduce", "--report", name, "--gpus", "9"],
+        &["measure", "--report", name, "--gpus", "9"],
+    ] {
+        runs.push(host.run(arguments));
+    }
+    for run in runs {
+        assert!(
+            matches!(run.code, Some(3 | 64)),
+            "{:?}\n{}",
+            run.code,
+            run.stderr
+        );
+        assert!(!run.stderr.contains("replaced"), "{}", run.stderr);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), OLD);
+    }
+    let run = host.run(&["qualify", "--quick", "--out", name]);
+    let told = format!("{name} exists and will be replaced");
+    assert!(run.stderr.contains(&told), "{}", run.stderr);
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), OLD);
+}
+
 #[test]
 fn wrong_words_are_answered_with_the_right_ones() {
     let host = Host::new("opaque-vm");

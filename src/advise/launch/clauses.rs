@@ -88,6 +88,7 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
         Clause::MoreThanTensorParallel(wanted) => {
             (facts.data_parallel > 1 || facts.expert_parallel > 1) == *wanted
         }
+        Clause::ReplicasShareExperts(wanted) => facts.replicas_share_experts == *wanted,
         Clause::ExpertParallel(wanted) => (facts.expert_parallel > 1) == *wanted,
         Clause::IsolatedSharedMemory(wanted) => {
             facts.exchanging > 1 && invocation.isolated_shared_memory == *wanted

@@ -1,4 +1,4 @@
-//! Compose files and Kubernetes manifests: every container that starts a known engine.
+//! Compose files and Kubernetes manifests: every container that starts a known engine, by its command or by an image of it.
 
 use super::{
     devices::Given,
@@ -11,6 +11,7 @@ use super::{
 /// Every container of a compose file or manifest.
 pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>, shell::Unclosed> {
     let mut found = Vec::new();
+    let mut unnamed = Vec::new();
     let host_ipc = |map: &Node| {
         map.get("ipc").and_then(Node::text) == Some("host")
             || map.get("hostIPC").and_then(Node::text) == Some("true")
@@ -94,22 +95,46 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             };
         } else {
             // A fragment may leave the command out and hold only what goes behind it.
-            let own = words.iter().skip(usize::from(map.get("image").is_some()));
-            let flags: Vec<Word> = own.cloned().collect();
-            let begins = flags.first().is_some_and(|w| is_flag(&w.text));
-            if begins || !invocation.variables.is_empty() {
-                invocation.engine = guess(&invocation.variables, engines);
-            }
-            if begins {
-                invocation.flags_from(&flags, None);
-            } else {
-                invocation.no_launch = true;
+            let image = map.get("image").and_then(Node::text);
+            let own = words
+                .get(usize::from(image.is_some())..)
+                .unwrap_or_default();
+            let begins = own.first().is_some_and(|w| is_flag(&w.text));
+            let guessed = guess(&invocation.variables, engines);
+            // NCCL's variables stand beside every engine, and name none.
+            let named = engines
+                .wanted()
+                .or_else(|| engines.of_image(image?))
+                .or_else(|| guessed.clone().filter(|id| id != "nccl"));
+            match named.filter(|_| begins) {
+                Some(engine) => {
+                    let switches = engines.ends_with_program(&engine);
+                    invocation.engine = Some(engine);
+                    invocation.flags_from(own, switches.as_deref());
+                }
+                None => {
+                    invocation.no_launch = true;
+                    invocation.engine = guessed;
+                    if begins && (invocation.engine.is_some() || engines.has_flag_of(own)) {
+                        let flags = own.iter().filter(|w| is_flag(&w.text));
+                        let flags: Vec<&str> = flags.map(|w| w.text.as_str()).collect();
+                        invocation.unread.push(format!(
+                            "its arguments ({}) stand without a command, and nothing names the engine that they are for: --engine NAME tells it",
+                            flags.join(" ")
+                        ));
+                        unnamed.push(invocation);
+                        continue;
+                    }
+                }
             }
         }
         if invocation.engine.is_some() {
             found.push(invocation);
         }
     }
+    // What stands beside launches that are known is a helper's.
+    unnamed.retain(|one: &Invocation| found.is_empty() || one.engine.is_some());
+    found.append(&mut unnamed);
     Ok(found)
 }
 
@@ -138,24 +163,31 @@ fn variables(node: &Node, into: &mut Invocation) {
     match node {
         Node::Map(entries) => {
             for (key, _, value) in entries {
-                if let Some(text) = value.text() {
-                    variable(key, text, into);
+                match value.text() {
+                    // Compose hands on its own where nothing stands.
+                    Some("") => {
+                        let said = format!("{key} is empty, or comes from elsewhere");
+                        into.unknown.insert(key.clone(), said);
+                    }
+                    Some(text) => variable(key, text, into),
+                    None => {}
                 }
             }
         }
         Node::List(items) => {
             for item in items {
                 let name = item.get("name").and_then(Node::text);
-                if let Some((name, value)) = item.text().and_then(assignment) {
-                    variable(name, value, into);
-                } else if let Some(name) = name {
-                    match item.get("value").and_then(Node::text) {
+                let value = item.get("value").and_then(Node::text);
+                match (item.text().and_then(assignment), name.or(item.text())) {
+                    (Some((name, value)), _) => variable(name, value, into),
+                    (None, Some(name)) => match value {
                         Some(value) => variable(name, value, into),
                         None => {
                             let said = format!("the value of {name} comes from elsewhere");
                             into.unknown.insert(name.to_string(), said);
                         }
-                    }
+                    },
+                    (None, None) => {}
                 }
             }
         }

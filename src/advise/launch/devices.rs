@@ -439,6 +439,13 @@ pub(super) fn experts(launch: &Launch, invocation: &Invocation, tp: u32) -> u32 
         .fold(tp, |ranks, (_, size)| ranks.saturating_mul(size))
 }
 
+/// Replicas whose expert layers are one group where the model has some.
+pub(super) fn replicas(launch: &Launch, invocation: &Invocation) -> u32 {
+    times(launch, invocation)
+        .filter(|(times, _)| times.experts && times.alone)
+        .fold(1, |ranks, (_, size)| ranks.saturating_mul(size))
+}
+
 /// Ranks that exchange data with each other on the GPUs, in groups of any kind.
 pub(super) fn exchanging(
     launch: &Launch,
@@ -450,7 +457,10 @@ pub(super) fn exchanging(
         return count.unwrap_or(1);
     }
     times(launch, invocation)
-        .filter(|(times, _)| !times.alone || facts.expert_parallel > 1)
+        .filter(|(times, _)| {
+            let shared = times.experts && facts.replicas_share_experts;
+            !times.alone || facts.expert_parallel > 1 || shared
+        })
         .fold(facts.tp, |ranks, (_, size)| ranks.saturating_mul(size))
         .saturating_mul(invocation.processes.max(1))
 }

@@ -92,6 +92,101 @@ fn experts_over_data_parallel_ranks_go_by_nccl() {
     assert_eq!(needless.settings, ["unset NCCL_P2P_DISABLE"], "{off:#?}");
 }
 
+/// Expert layers of data-parallel replicas are one group in vLLM, whether or not experts are spread: such replicas exchange data
+/// at every step, and those of a dense model do not.
+#[test]
+fn replicas_of_a_mixture_of_experts_are_not_alone() {
+    const MIXTURE: &str = "zai-org/GLM-5.2";
+    const DENSE: &str = "Qwen/Qwen3-32B";
+    let mut good = Host::nvswitch(2);
+    good.climb_all();
+    let mut bad = Host::nvswitch(2);
+    bad.climb_all();
+    bad.set_wrong(pair(0, 1), "ipc-sm-store", WrongKind::Dropped);
+    let way = "expert layers of data-parallel replicas";
+    for sizes in ["-tp 1 -dp 2", "-dp 2", "--data-parallel-size=2"] {
+        let text = format!("vllm serve {MIXTURE} {sizes}");
+        let answer = on(&good, &text);
+        let proven = format!("{way} by NCCL: proven");
+        assert!(
+            answer.judged.iter().any(|j| j.starts_with(&proven)),
+            "{text}: {answer:#?}"
+        );
+        assert!(outside(&answer, "NVLink SHARP of NCCL"), "{answer:#?}");
+        let wrong = on(&bad, &text);
+        let problem = said(&wrong, "way-over-failed-peers");
+        let problem = problem.unwrap_or_else(|| panic!("{text}: {wrong:#?}"));
+        assert_eq!(problem.severity, Severity::Critical, "{text}");
+        let open = alone(&text);
+        assert!(
+            open.not_judged.iter().any(|n| n.starts_with(way)),
+            "{open:#?}"
+        );
+        let boxed = alone(&format!("docker run img {text}"));
+        assert!(
+            said(&boxed, "isolated-shared-memory").is_some(),
+            "{boxed:#?}"
+        );
+        let off = on(&good, &format!("NCCL_P2P_DISABLE=1 {text}"));
+        assert!(said(&off, "needless-switches").is_some(), "{off:#?}");
+
+        let text = format!("vllm serve {DENSE} {sizes}");
+        let answer = on(&good, &text);
+        assert!(!outside(&answer, "NVLink SHARP"), "{answer:#?}");
+        assert!(said(&on(&bad, &text), "way-over-failed-peers").is_none());
+        for text in [text.clone(), format!("docker run img {text}")] {
+            let answer = alone(&text);
+            assert_eq!(
+                answer.outcome(),
+                LaunchOutcome::NothingWrong,
+                "{text}: {answer:#?}"
+            );
+        }
+
+        // Of another model it is not known, and that is said.
+        let answer = alone(&format!("vllm serve acme/x {sizes}"));
+        assert_eq!(answer.outcome(), LaunchOutcome::NotJudged, "{answer:#?}");
+        let told = "whether acme/x is a mixture of experts is not known: expert layers of 2 data-parallel replicas";
+        assert!(
+            answer.not_judged.iter().any(|n| n.starts_with(told)),
+            "{answer:#?}"
+        );
+    }
+    // Its own configuration tells it.
+    for (experts, shared) in [(r#","num_experts":128"#, true), ("", false)] {
+        let config = format!(
+            r#"{{"model_type":"qwen3_moe","hidden_size":2048,"num_hidden_layers":48{experts}}}"#
+        );
+        let question = Question {
+            config: Some(crate::profile::read_config("config.json", &config).unwrap()),
+            ..Question::default()
+        };
+        let answer = judged("vllm serve /models/x -dp 2", &question);
+        assert_eq!(
+            answer.not_judged.iter().any(|n| n.starts_with(way)),
+            shared,
+            "{answer:#?}"
+        );
+        assert!(answer.not_judged.iter().all(|n| !n.starts_with("whether")));
+    }
+    // Once experts are spread, that way is theirs.
+    let spread = on(&good, &format!("vllm serve {MIXTURE} -dp 2 -ep"));
+    assert!(
+        spread.judged.iter().all(|j| !j.starts_with(way)),
+        "{spread:#?}"
+    );
+    // Which way another backend takes without it was not read.
+    let other = on(
+        &good,
+        &format!("vllm serve {MIXTURE} -dp 2 --all2all-backend deepep_low_latency"),
+    );
+    assert_eq!(other.outcome(), LaunchOutcome::NotJudged, "{other:#?}");
+    assert!(other.not_judged.iter().any(|n| n.starts_with(way)));
+    // SGLang's replicas are servers of their own.
+    let replicas = on(&good, &format!("sglang serve {MIXTURE} --tp 1 --dp 2"));
+    assert!(!outside(&replicas, "NVLink SHARP"), "{replicas:#?}");
+}
+
 /// What switches NCCL's peers off hurts nobody on one GPU, or on a host whose GPUs refuse peers to everyone.
 #[test]
 fn switches_without_peers_are_no_traps() {

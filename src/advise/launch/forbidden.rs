@@ -188,7 +188,10 @@ pub(super) fn lacks(switch: &Switch, invocation: &Invocation) -> bool {
     let names = [switch.name.clone()];
     match switch.kind {
         SwitchKind::Environment if invocation.unknown.contains_key(&switch.name) => true,
-        SwitchKind::Unset => invocation.variables.contains_key(&switch.name),
+        SwitchKind::Unset => {
+            invocation.variables.contains_key(&switch.name)
+                && !invocation.switched_off.contains(&switch.name)
+        }
         SwitchKind::Omit => invocation.flag(&names).is_some(),
         SwitchKind::Environment => invocation.variables.get(&switch.name) != switch.value.as_ref(),
         SwitchKind::Flag => match switch.value.as_deref() {

@@ -3,6 +3,8 @@
 
 #[cfg(test)]
 mod as_parsed;
+#[cfg(test)]
+mod as_read;
 mod blocks;
 mod clauses;
 #[cfg(test)]
@@ -16,6 +18,9 @@ mod exchanging;
 #[cfg(test)]
 mod field_traps;
 mod forbidden;
+#[cfg(test)]
+mod fragments;
+mod inline;
 mod needless;
 #[cfg(test)]
 mod on_a_host;
@@ -28,6 +33,7 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
+mod variables;
 mod ways;
 #[cfg(test)]
 mod ways_on_a_host;

@@ -43,6 +43,8 @@ pub struct Invocation {
     pub unknown: BTreeMap<String, String>,
     /// Variables that are set outside a command which does not hand them on: by which.
     pub lost: BTreeMap<String, String>,
+    /// Variables whose text is a no to the program that reads it.
+    pub switched_off: BTreeSet<String>,
     /// It gets variables that this text does not hold.
     pub variables_open: bool,
     /// It gets flags, or settings of a file, that this text does not hold.
@@ -81,6 +83,16 @@ pub enum ReadError {
         /// Line, from 1.
         line: usize,
         /// What.
+        what: String,
+    },
+    /// Arguments alone, of an engine that nothing names.
+    #[error("{name}: {place}: {what}")]
+    Unnamed {
+        /// File or option.
+        name: String,
+        /// "container llm".
+        place: String,
+        /// What is missing, and what tells it.
         what: String,
     },
     /// Neither a launch nor variables.
@@ -270,8 +282,22 @@ pub fn read(
     };
     let engines = Engines { profiles, wanted };
     let found = if is_document(text) {
-        let root = document::parse(text).map_err(|e| unread(e.line, &e.what))?;
-        containers::launches(&root, &engines).map_err(|e| unread(e.line, e.what))?
+        let mut found = Vec::new();
+        for root in document::parse(text).map_err(|e| unread(e.line, &e.what))? {
+            let launches = containers::launches(&root, &engines);
+            found.extend(launches.map_err(|e| unread(e.line, e.what))?);
+        }
+        // Without variables there is nothing of it to judge.
+        let (named, rest): (Vec<Invocation>, Vec<Invocation>) =
+            found.into_iter().partition(|one| one.engine.is_some());
+        if let Some(one) = rest.into_iter().next().filter(|_| named.is_empty()) {
+            return Err(ReadError::Unnamed {
+                name: name.to_string(),
+                place: one.place,
+                what: one.unread.join("; "),
+            });
+        }
+        named
     } else {
         let mut script = Script::new(&engines, BTreeMap::new());
         script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
@@ -288,20 +314,21 @@ pub fn read(
 
 /// Whether the text is a compose file or manifest: it has keys that shell text cannot have at the beginning of a line.
 fn is_document(text: &str) -> bool {
+    const KEYS: [&str; 9] = [
+        "services",
+        "environment",
+        "env",
+        "entrypoint",
+        "command",
+        "args",
+        "image",
+        "apiVersion",
+        "containers",
+    ];
     text.lines().any(|line| {
-        let body = line.trim_start().trim_start_matches("- ");
-        [
-            "services:",
-            "environment:",
-            "env:",
-            "command:",
-            "args:",
-            "image:",
-            "apiVersion:",
-            "containers:",
-        ]
-        .iter()
-        .any(|key| body.starts_with(key))
+        let body = line.trim_start().trim_start_matches(['-', '{', ' ']);
+        let key = body.split_once(':').map(|(key, _)| key.trim_end());
+        key.is_some_and(|key| KEYS.contains(&key.trim_matches(['"', '\''])))
     })
 }
 
@@ -330,6 +357,59 @@ impl Engines<'_> {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// The engine that the operator named.
+    pub(super) fn wanted(&self) -> Option<String> {
+        let engine = self.wanted.and_then(|id| self.profiles.engine(id));
+        engine.map(|e| e.id.clone())
+    }
+
+    /// The engine of which a name is a word of the image's: the longest, as a fork is called by its parent's name and more.
+    pub(super) fn of_image(&self, image: &str) -> Option<String> {
+        let image = image.to_lowercase();
+        // A registry is no part of the name.
+        let image = match image.split_once('/') {
+            Some((host, rest)) if host.contains(['.', ':']) => rest,
+            _ => image.as_str(),
+        };
+        let is_word = |name: &str| {
+            image.match_indices(name).any(|(at, _)| {
+                let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+                let (before, behind) = (image.get(..at), image.get(at + name.len()..));
+                edge(before.and_then(|t| t.chars().next_back()))
+                    && edge(behind.and_then(|t| t.chars().next()))
+            })
+        };
+        let engines = self.in_order().into_iter().filter(|e| {
+            let launch = e.launch.as_ref();
+            // An image of PyTorch starts anything.
+            launch.is_some_and(|l| !l.commands.is_empty() && !l.program)
+        });
+        let names = engines.flat_map(|e| {
+            let own = std::iter::once(&e.id).chain(&e.aliases);
+            own.map(move |name| (e, name))
+        });
+        let named = names.filter(|(_, name)| is_word(name));
+        named
+            .max_by_key(|(_, name)| name.len())
+            .map(|(e, _)| e.id.clone())
+    }
+
+    /// Whether one of `words` is a flag by which an engine is given its model or a number of ranks.
+    pub(super) fn has_flag_of(&self, words: &[Word]) -> bool {
+        let launches = self.profiles.engines.iter();
+        let mut launches = launches.filter_map(|e| e.launch.as_ref());
+        launches.any(|l| {
+            let times = l.times.iter().flat_map(|t| &t.flags);
+            let mut own = l.tp.iter().chain(&l.model).chain(times);
+            own.any(|flag| {
+                words.iter().any(|w| {
+                    let name = w.text.split('=').next().unwrap_or_default();
+                    name.starts_with("--") && plain(flag) == plain(name)
+                })
+            })
+        })
     }
 
     /// For an engine whose arguments end with a program of the user's, those of its flags that take no value.

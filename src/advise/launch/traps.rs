@@ -8,7 +8,7 @@ use super::{
     needless::needless,
     parser,
     read::Invocation,
-    sizes, spelling,
+    sizes, spelling, variables,
     ways::ways,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         conditions::{Met, Weighing},
         group::{Group, Peers, pools},
         measured::put_measured,
-        request::{AdviseError, Request, shape},
+        request::{AdviseError, Request, is_mixture, shape},
         sizing::{rows_per_request, sizing},
         told,
     },
@@ -27,7 +27,7 @@ use crate::{
         pair::GpuIndex,
         reduction::Reduction,
     },
-    profile::{EngineProfile, ModelProfile, Profiles, Trap, Version},
+    profile::{EngineProfile, ModelProfile, Names, Profiles, Trap, Version},
 };
 
 /// What is known beside the launch itself.
@@ -59,6 +59,8 @@ pub(super) struct Facts {
     pub(super) tp_given: Size,
     pub(super) data_parallel: u32,
     pub(super) expert_parallel: u32,
+    /// The model is a mixture of experts, and its data-parallel replicas exchange what its expert layers make.
+    pub(super) replicas_share_experts: bool,
     /// Ranks that exchange data on the GPUs, in groups of any kind.
     pub(super) exchanging: u32,
     /// The text does not tell whether there is a tensor-parallel group.
@@ -109,20 +111,44 @@ pub fn check(
     let names = spelling::own_list(engine, profiles);
     let mut taken = parser::taken(invocation, &engine.name, &launch, names);
     taken.invocation.flags_open |= taken.invocation.flag(&launch.files).is_some();
+    let beside = profiles.names.iter();
+    let beside = beside.filter(|n| n.of == "nccl" && names.is_none_or(|own| own.of != n.of));
+    let lists: Vec<&Names> = names.into_iter().chain(beside).collect();
+    let read = variables::as_read(&lists, &mut taken.invocation);
     let invocation = &taken.invocation;
     answer.problems.extend(taken.notes);
+    answer.problems.extend(read.notes);
     answer.not_judged.extend(taken.open);
     spelling::names(engine, names, profiles, invocation, &mut answer);
     let matters = spelling::matters(engine, names, profiles);
     let unknown = invocation.unknown.iter();
-    let unknown = unknown.filter(|(name, _)| matters(name));
+    let unknown = unknown.filter(|(name, _)| matters(name) && !read.refused.contains_key(*name));
     answer
         .not_judged
         .extend(unknown.map(|(_, said)| said.clone()));
     lost(engine, invocation, &matters, &mut answer);
     let request = request(engine, invocation, question, &mut facts, &mut answer);
+    let replicas = devices::replicas(&launch, invocation);
+    if replicas > 1 && facts.expert_parallel <= 1 {
+        let mixture = is_mixture(&request, profiles);
+        facts.replicas_share_experts = mixture == Some(true);
+        if mixture.is_none() {
+            answer.not_judged.push(format!(
+                "whether {} is a mixture of experts is not known: expert layers of {replicas} data-parallel replicas are one group that exchanges data at every step, replicas without them exchange nothing; --model-config tells it",
+                request.model.as_deref().unwrap_or("the model")
+            ));
+        }
+    }
     let mut used = devices::used(&launch, invocation, &facts, question.evidence);
     used.problems.splice(0..0, taken.refused).for_each(drop);
+    let reads = match facts.tp_given {
+        Size::Absent => invocation.no_launch,
+        Size::Ranks(ranks) => ranks > 1,
+        _ => true,
+    };
+    let refused = read.refused.into_values();
+    used.problems
+        .extend(refused.map(|p| refused_by_ranks(p, reads, engine)));
     if used.starts() && engine.tp_divides_heads {
         used.problems.extend(sizes::heads(
             engine, profiles, &launch, invocation, &facts, &request,
@@ -317,6 +343,27 @@ pub fn check(
         .problems
         .sort_by_key(|p| std::cmp::Reverse(p.severity));
     Ok(answer)
+}
+
+/// A variable whose text stops the ranks of a group, which are who reads it.
+fn refused_by_ranks(problem: LaunchProblem, group: bool, engine: &EngineProfile) -> LaunchProblem {
+    match group {
+        true => LaunchProblem {
+            wrong: format!(
+                "{}: every rank of the group stops with an error there, and {} does not start",
+                problem.wrong, engine.name
+            ),
+            ..problem
+        },
+        false => LaunchProblem {
+            severity: Severity::Info,
+            wrong: format!(
+                "{}: the ranks of a group stop with an error there, and this launch has no group",
+                problem.wrong
+            ),
+            ..problem
+        },
+    }
 }
 
 /// The launch as a question, and its numbers.
