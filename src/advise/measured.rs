@@ -42,10 +42,10 @@ pub fn put_measured(request: &mut Request, rows: &[Reduction]) {
         true => Launch::Eager,
         false => Launch::Graph,
     };
-    let types: &[Dtype] = match request.dtype.as_deref() {
-        Some("fp32") => &[Dtype::Fp32],
+    let types: &[Dtype] = match request.dtype.as_deref().and_then(Dtype::parse) {
+        Some(Dtype::Fp32) => &[Dtype::Fp32],
         // The same size; where both were measured, that of most models counts.
-        Some("fp16") => &[Dtype::Fp16, Dtype::Bf16],
+        Some(Dtype::Fp16) => &[Dtype::Fp16, Dtype::Bf16],
         _ => &[Dtype::Bf16, Dtype::Fp16],
     };
     let mut groups: Vec<&[u32]> = rows.iter().map(|row| row.gpus.as_slice()).collect();
@@ -205,11 +205,14 @@ mod tests {
             ..Request::default()
         };
         assert!(asked(&rows, eager).measured.is_empty());
-        let single = Request {
-            dtype: Some("fp32".to_string()),
-            ..Request::default()
-        };
-        assert!(asked(&rows, single).measured.is_empty());
+        // Types go by their engines' names, too.
+        for single in ["fp32", "float32"] {
+            let single = Request {
+                dtype: Some(single.to_string()),
+                ..Request::default()
+            };
+            assert!(asked(&rows, single).measured.is_empty());
+        }
         rows[0].arrangement = Arrangement::StreamsOfOneGpu;
         assert!(asked(&rows, Request::default()).measured.is_empty());
     }

@@ -1,8 +1,8 @@
 //! What is asked, and why it may not be answerable.
 
 use crate::{
-    model::{crossover::Crossover, pair::GpuIndex},
-    profile::{Dtype, ModelProfile, Profiles, Version},
+    model::{crossover::Crossover, pair::GpuIndex, reduction::Dtype},
+    profile::{ModelProfile, Profiles, Version},
 };
 
 /// A question to `recommend`.

@@ -7,8 +7,8 @@ use super::{
     workspace::pcie_ipc_workspace_bytes,
 };
 use crate::{
-    model::finding::Sizing,
-    profile::{AllocationRule, DraftMeaning, Dtype, EngineProfile, WorkspaceFormula},
+    model::{finding::Sizing, reduction::Dtype},
+    profile::{AllocationRule, DraftMeaning, EngineProfile, WorkspaceFormula},
 };
 
 /// Rows that SGLang's adapter makes room for when it does not know the captured number of requests.

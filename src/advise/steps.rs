@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     diagnose::Evidence,
-    model::pair::GpuIndex,
-    profile::{Dtype, Moves, Profiles},
+    model::{pair::GpuIndex, reduction::Dtype},
+    profile::{Moves, Profiles},
 };
 
 /// What is reduced in decode steps of a launch.

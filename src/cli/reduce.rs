@@ -520,7 +520,7 @@ enum Sizes {
 impl Work {
     fn of(options: &Options, launch: Option<&Steps>) -> Work {
         let dtypes = match (&options.dtype[..], launch) {
-            ([], Some(steps)) => dtype(steps.dtype.name()).into_iter().collect(),
+            ([], Some(steps)) => vec![steps.dtype],
             ([], None) => vec![Dtype::Bf16],
             (named, _) => named.to_vec(),
         };

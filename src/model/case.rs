@@ -213,10 +213,18 @@ pub enum PeerAccess {
     Granted,
 }
 
+// Why cases did not run is said in words, and saved so. Those that decide what comes next are these, on both sides of a report.
+
 /// In the reason of a case that was under way when its run ended early.
 pub const NO_ANSWER: &str = "no answer had come";
 /// In the reasons of a run whose time was limited by its caller, and up.
 pub const TIME_IS_UP: &str = "the time given was up";
+/// In the reasons of a run that somebody ended.
+pub const INTERRUPTED: &str = "interrupted";
+/// In the reasons of a run that came to the end of its budget's time; the budget and its seconds stand around it.
+pub const BUDGET_SPENT: &str = "the time limit of the";
+/// In the reasons of cases to which a soak did not come.
+pub const SOAK_ENDED: &str = "the soak ended";
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Element type of an all-reduce.
+/// Element type of an all-reduce, and of the activations that it sums.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -38,6 +38,16 @@ impl Dtype {
             Dtype::Fp16 => "fp16",
             Dtype::Bf16 => "bf16",
             Dtype::Fp32 => "fp32",
+        }
+    }
+
+    /// The type called `name`; engines' long names are known too.
+    pub fn parse(name: &str) -> Option<Dtype> {
+        match name.to_ascii_lowercase().as_str() {
+            "bf16" | "bfloat16" => Some(Dtype::Bf16),
+            "fp16" | "float16" | "half" => Some(Dtype::Fp16),
+            "fp32" | "float32" | "float" => Some(Dtype::Fp32),
+            _ => None,
         }
     }
 }

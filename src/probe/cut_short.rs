@@ -2,7 +2,7 @@
 
 use crate::{
     ffi::process,
-    model::case::{NO_ANSWER, TIME_IS_UP},
+    model::case::{INTERRUPTED, NO_ANSWER, TIME_IS_UP},
 };
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) fn why() -> &'static str {
     match process::time_is_up() {
         true => TIME_IS_UP,
-        false => "interrupted",
+        false => INTERRUPTED,
     }
 }
 

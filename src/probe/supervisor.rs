@@ -16,7 +16,9 @@ use crate::{
     child::ReceiveError,
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Record, Rung, Subject, WrongKind},
+        case::{
+            BUDGET_SPENT, Case, Outcome, PeerAccess, Record, Rung, SOAK_ENDED, Subject, WrongKind,
+        },
         pair::{GpuIndex, OrderedPair},
         reduction::Reduction,
         report::Selftest,
@@ -345,11 +347,11 @@ impl Supervisor<'_, '_> {
             .map(|record| record.case.id)
             .collect();
         let why = match process::interrupted() {
-            true => cut_short::why(),
-            false => "the soak ended before its turn",
+            true => cut_short::why().to_string(),
+            false => format!("{SOAK_ENDED} before its turn"),
         };
         for case in phase.cases().filter(|case| !pushed.contains(&case.id)) {
-            self.not_run(case.clone(), why);
+            self.not_run(case.clone(), &why);
         }
     }
 
@@ -410,7 +412,7 @@ impl Supervisor<'_, '_> {
         if self.give_up_at.is_some_and(|end| Instant::now() >= end) {
             let limit = self.plan.budget.time_limit(self.plan.gpus.len());
             return not_run(format!(
-                "the time limit of the {} budget, {} s, was reached",
+                "{BUDGET_SPENT} {} budget, {} s, was reached",
                 self.plan.budget.name(),
                 limit.as_secs()
             ));

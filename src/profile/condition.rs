@@ -1,7 +1,7 @@
 //! Preconditions of backends, switches and observations. A closed set: there are no expressions, and a new kind is a
 //! change of code on purpose.
 
-use crate::model::{case::Rung, topology::FabricClass};
+use crate::model::{case::Rung, reduction::Dtype, topology::FabricClass};
 use serde::Deserialize;
 use std::fmt;
 
@@ -148,56 +148,6 @@ impl fmt::Display for Version {
         } else {
             f.write_str(" (pre-release)")
         }
-    }
-}
-
-/// Activation types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// bfloat16.
-    Bf16,
-    /// IEEE half.
-    Fp16,
-    /// IEEE single.
-    Fp32,
-}
-
-impl Dtype {
-    /// All types, in the order of `name`s printed in errors.
-    pub const ALL: [Dtype; 3] = [Dtype::Bf16, Dtype::Fp16, Dtype::Fp32];
-
-    /// Bytes per element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Dtype::Bf16 | Dtype::Fp16 => 2,
-            Dtype::Fp32 => 4,
-        }
-    }
-
-    /// Lower-case name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dtype::Bf16 => "bf16",
-            Dtype::Fp16 => "fp16",
-            Dtype::Fp32 => "fp32",
-        }
-    }
-
-    /// The type called `name`; engines' long names are known too.
-    pub fn parse(name: &str) -> Option<Dtype> {
-        match name.to_ascii_lowercase().as_str() {
-            "bf16" | "bfloat16" => Some(Dtype::Bf16),
-            "fp16" | "float16" | "half" => Some(Dtype::Fp16),
-            "fp32" | "float32" | "float" => Some(Dtype::Fp32),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

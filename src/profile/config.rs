@@ -1,7 +1,8 @@
 //! A model's own `config.json` as a profile. Families spell one thing in many ways and wrap the text model in others, so
 //! the wrapped configuration is read before the outer one. What no known key states is unknown.
 
-use super::{Dtype, ModelProfile};
+use super::ModelProfile;
+use crate::model::reduction::Dtype;
 use serde_json::{Map, Value};
 
 /// Where wrappers keep the text model, outermost key first.

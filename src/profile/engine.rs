@@ -1,7 +1,8 @@
 //! What a serving engine does by itself: its all-reduce backends with their preconditions, its counting of drafts, its
 //! own allocation.
 
-use super::{Condition, Dtype, Launch, Named, Trap, Way};
+use super::{Condition, Launch, Named, Trap, Way};
+use crate::model::reduction::Dtype;
 use serde::Deserialize;
 
 /// One engine: `profiles/engines/ID.toml`.

@@ -17,7 +17,7 @@ mod model;
 mod names;
 mod trap;
 
-pub use condition::{Condition, Dtype, NotAVersion, Version, VersionRange};
+pub use condition::{Condition, NotAVersion, Version, VersionRange};
 pub use config::{ConfigError, read_config};
 pub use consumer::{ConsumerPath, ConsumerProfile, Need, Unused, embedded_consumers};
 pub use engine::{

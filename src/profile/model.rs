@@ -1,5 +1,6 @@
 //! Shapes of models, as published configurations give them.
 
+use crate::model::reduction::Dtype;
 use serde::Deserialize;
 
 /// What is known of a model's shape. `None` is unknown, never zero.
@@ -19,7 +20,7 @@ pub struct ModelProfile {
     /// Heads of keys and values; `None` also where the attention keeps none by head (MLA).
     pub kv_heads: Option<u32>,
     /// Activation type of the configuration. A quantised checkpoint still reduces in this type.
-    pub activation: Option<super::Dtype>,
+    pub activation: Option<Dtype>,
     /// Experts and mixers in words.
     pub structure: Option<String>,
     /// Whether its layers choose among experts.

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::diagnose::{evidence::Evidence, weigh::requalify};
 use crate::model::{
-    case::{Outcome, Record, Rung, Subject, TIME_IS_UP, WrongKind},
+    case::{
+        BUDGET_SPENT, INTERRUPTED, Outcome, Record, Rung, SOAK_ENDED, Subject, TIME_IS_UP,
+        WrongKind,
+    },
     finding::{Finding, Judgement},
     report::{Coverage, Grading, Inconclusive, Selftest, Verdict},
     snapshot::Origin,
@@ -180,10 +183,10 @@ fn after_gaps(e: &Evidence, coverage: &Coverage) -> String {
     if next::is_new(e, next::WHOLE) {
         return next::WHOLE.to_string();
     }
-    if because("interrupted") {
+    if because(INTERRUPTED) {
         return next::WHOLE.to_string();
     }
-    if because("time limit of the") || because("the soak ended") {
+    if because(BUDGET_SPENT) || because(SOAK_ENDED) {
         return format!("{} --deep", next::WHOLE);
     }
     "nvidia-smi; sudo dmesg | grep -E 'NVRM|Xid|AER' (what kept these cases from running)"
