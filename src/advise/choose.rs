@@ -72,7 +72,7 @@ pub fn recommend(
         caveats::warn(engine, evidence, &group, request, mixture, &mut answer);
         return Ok(answer);
     }
-    place(engine, evidence, &group, &mut answer);
+    place(engine, request, evidence, &group, &mut answer);
     if group.world() == 1 {
         answer.backend = "none".to_string();
         answer.backend_name = "no all-reduce: one GPU".to_string();
@@ -164,9 +164,19 @@ fn crossing(engine: &EngineProfile, group: &Group, answer: &mut Recommendation) 
     }
 }
 
+/// Whether the launch takes further groups of this host, for data-parallel replicas beside the one that is judged.
+fn further_groups(engine: &EngineProfile, e: Option<&Evidence>, request: &Request) -> Option<u32> {
+    let launch = engine.launch.as_ref()?;
+    let mut times = launch.times.iter();
+    times.find(|t| t.flags == launch.data_parallel && t.unless.is_empty())?;
+    let all = request.tp.checked_mul(request.data_parallel)?;
+    (request.data_parallel > 1 && all as usize <= e?.snapshot.gpus.len()).then_some(all)
+}
+
 /// Group size and members.
 fn place(
     engine: &EngineProfile,
+    request: &Request,
     evidence: Option<&Evidence>,
     group: &Group,
     answer: &mut Recommendation,
@@ -188,14 +198,20 @@ fn place(
     } else {
         "the members of the group, in rank order, visible to all ranks"
     };
-    for (name, value, because) in [
-        (
-            "CUDA_DEVICE_ORDER",
-            "PCI_BUS_ID".to_string(),
-            "CUDA's own order is fastest first; indices here are in PCI order",
-        ),
-        ("CUDA_VISIBLE_DEVICES", members.join(","), because),
-    ] {
+    let mut settings = vec![(
+        "CUDA_DEVICE_ORDER",
+        "PCI_BUS_ID".to_string(),
+        "CUDA's own order is fastest first; indices here are in PCI order",
+    )];
+    match further_groups(engine, evidence, request) {
+        None => settings.push(("CUDA_VISIBLE_DEVICES", members.join(","), because)),
+        Some(all) => answer.caveats.push(format!(
+            "{} data-parallel replicas take {all} GPUs: this is judged for one group, GPUs {}, and CUDA_VISIBLE_DEVICES is left to you, because the launch must see all of them; ask again with --gpus for each of the other groups",
+            request.data_parallel,
+            members.join(", ")
+        )),
+    }
+    for (name, value, because) in settings {
         answer.environment.push(Setting {
             name: name.to_string(),
             value: Some(value),

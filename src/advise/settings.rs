@@ -130,7 +130,8 @@ pub(super) fn size(
     let uses_workspace = engine
         .backends
         .iter()
-        .any(|b| b.id == answer.backend && b.workspace.is_some());
+        .filter(|b| b.id == answer.backend)
+        .any(|b| matches!(b.workspace, Some(WorkspaceFormula::FlashinferPcieIpc(_))));
     let Some(sizing) = answer.sizing.as_mut() else {
         return;
     };
@@ -202,6 +203,10 @@ pub(super) fn size(
                 request.batch.to_string(),
                 "bounds the requests of a decode step; captured sizes follow from it",
             ));
+            // Launched call by call nothing is captured.
+            if request.eager {
+                return kernels_beyond(engine, group, answer);
+            }
             let sizes: Vec<String> = capture_sizes(request.batch, sizing.rows_per_request)
                 .iter()
                 .map(u64::to_string)
@@ -225,6 +230,11 @@ pub(super) fn size(
             }
         }
     }
+    kernels_beyond(engine, group, answer);
+}
+
+/// Says where the group has no size that FlashInfer's PCIe kernels are made for.
+fn kernels_beyond(engine: &EngineProfile, group: &Group, answer: &mut Recommendation) {
     let has_kernels = engine
         .backends
         .iter()

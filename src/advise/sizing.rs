@@ -156,6 +156,11 @@ pub(crate) fn sizing(
                 grouped(needed)
             ),
         ),
+        Some(AllocationRule::CapturedTokens) if request.eager => (
+            None,
+            "launched call by call it captures no graph, and no captured size makes room"
+                .to_string(),
+        ),
         Some(AllocationRule::CapturedTokens) => {
             let largest =
                 vllm_largest_capture(request.batch, rows_per_request, blackwell_datacenter);

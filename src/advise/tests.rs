@@ -711,3 +711,38 @@ fn replicas_are_independent_where_the_model_is_dense() {
         assert_eq!(told("sglang", "glm-5.2", tp, 2), "");
     }
 }
+
+/// The launch of two replicas sees the GPUs of both; the settings of one group must not hide the other's.
+#[test]
+fn replicas_on_one_host_are_not_hidden_from_each_other() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    let mut asked = request("vllm", 4);
+    asked.data_parallel = 2;
+    let answer = ask(&host, &asked);
+    assert!(find(&answer.environment, "CUDA_VISIBLE_DEVICES").is_none());
+    let told = |c: &String| c.contains("replicas take 8 GPUs") && c.contains("GPUs 0, 1, 2, 3");
+    assert!(answer.caveats.iter().any(told), "{:?}", answer.caveats);
+    // The others of eight GPUs each run elsewhere.
+    asked.tp = 8;
+    let whole = ask(&host, &asked);
+    assert!(find(&whole.environment, "CUDA_VISIBLE_DEVICES").is_some());
+}
+
+/// Room that is no workspace of FlashInfer's PCIe kernels is no reason for fewer graphs, and without graphs there are none.
+#[test]
+fn captured_sizes_are_set_for_what_takes_its_room_from_them() {
+    let mut host = Host::nvswitch(8);
+    host.climb_all();
+    let mut asked = request("vllm", 8);
+    asked.draft_tokens = Some(4);
+    let linked = ask(&host, &asked);
+    assert!(find(&linked.flags, "--compilation-config").is_none());
+    asked.eager = true;
+    let eager = ask(&host, &asked);
+    assert!(find(&eager.flags, "--compilation-config").is_none());
+    let sizing = eager.sizing.unwrap();
+    assert_eq!(sizing.engine_elements, None);
+    assert!(sizing.engine_reason.contains("captures no graph"));
+    assert!(!sizing.engine_reason.contains("cudagraph"));
+}

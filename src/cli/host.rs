@@ -103,7 +103,7 @@ pub(super) fn choose_pairs(chosen: &[u32], list: &[String]) -> Result<Vec<Ordere
     for word in list {
         let bad = || {
             Stop::usage(format!(
-                "--pairs: '{word}' is no pair of chosen GPUs; write 2>5 for one direction or 2-5 for both"
+                "--pairs: '{word}' is no pair of chosen GPUs; write '2->5' for one direction, quoted, or 2-5 for both"
             ))
         };
         let plain = word.replace("->", ">");

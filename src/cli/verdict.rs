@@ -33,7 +33,7 @@ pub(super) struct Options {
     /// Compare with this host: driver, kernel, BIOS, GPUs, links and time.
     #[arg(long)]
     check: bool,
-    /// With --check: also whether every GPU of this host was tested.
+    /// With --check: also whether every GPU of this host was tested, and every pair and mechanism of them.
     #[arg(long, requires = "check")]
     all_gpus: bool,
 }
@@ -67,6 +67,10 @@ pub(super) fn run(surroundings: &Surroundings, options: &Options) -> Result<u8, 
     if options.all_gpus && !untested.is_empty() {
         let list: Vec<String> = untested.iter().map(u32::to_string).collect();
         objections.push(format!("GPUs {}: were not tested", list.join(", ")));
+    }
+    if options.all_gpus {
+        let left_out = file.left_out.iter();
+        objections.extend(left_out.map(|what| format!("left out of the run: {what}")));
     }
     console::print(|out| {
         if objections.is_empty() {
@@ -119,6 +123,10 @@ fn tell(file: &VerdictFile, expired: bool, width: usize) -> Result<u8, Stop> {
             if expired { "held" } else { "holds" },
             clean(&file.valid_until)
         )?;
+        for what in &file.left_out {
+            let line = format!("left out: {}", clean(what));
+            write!(out, "{}", reflowed(&line, width))?;
+        }
         for consumer in &file.consumers {
             let mark = match consumer.state {
                 ConsumerState::Proven => "+",

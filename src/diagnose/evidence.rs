@@ -513,20 +513,23 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// The size of the owner's BAR1 in bytes, where it is smaller than its memory and a transfer of the pair ends past it.
+    pub(crate) fn ends_past_bar1(&self, pair: OrderedPair, record: &Record) -> Option<u64> {
+        let pull = matches!(record.case.mechanism.as_str(), "ce-pull" | "sm-load");
+        let owner = if pull { pair.source } else { pair.destination };
+        let gpu = self.snapshot.gpu(owner)?;
+        let (bar1, memory) = (*gpu.bar1_bytes.known()?, *gpu.memory_bytes.known()?);
+        let end = record.case.offset.saturating_add(record.case.bytes);
+        (bar1 < memory && end > bar1).then_some(bar1)
+    }
+
     /// The size of BAR1 in bytes, if the pair's transfers are right below it and wrong only past it: each failing mechanism
     /// was right in a case that ends inside the owner's BAR1, and every failing case ends outside.
     pub fn only_past_bar1(&self, pair: OrderedPair) -> Option<u64> {
-        let edge_of = |record: &Record| {
-            let pull = matches!(record.case.mechanism.as_str(), "ce-pull" | "sm-load");
-            let owner = if pull { pair.source } else { pair.destination };
-            let gpu = self.snapshot.gpu(owner)?;
-            let (bar1, memory) = (*gpu.bar1_bytes.known()?, *gpu.memory_bytes.known()?);
-            (bar1 < memory).then_some(bar1)
-        };
         let past = |r: &Record, edge: u64| r.case.offset.saturating_add(r.case.bytes) > edge;
         let mut found = None;
         for wrong in self.peer_cases(pair).filter(|r| r.outcome.is_failure()) {
-            let edge = edge_of(wrong).filter(|edge| past(wrong, *edge))?;
+            let edge = self.ends_past_bar1(pair, wrong)?;
             let right_below = self.peer_cases(pair).any(|r| {
                 r.case.mechanism == wrong.case.mechanism && r.outcome.is_intact() && !past(r, edge)
             });

@@ -226,6 +226,12 @@ pub const BUDGET_SPENT: &str = "the time limit of the";
 /// In the reasons of cases to which a soak did not come.
 pub const SOAK_ENDED: &str = "the soak ended";
 
+/// Said of a case whose worker outlived SIGKILL.
+pub const LEFT_BEHIND: &str =
+    "its worker could not be killed: it is stuck in the driver and was left behind";
+/// Said of a case that was wrong in a shared round and right by itself.
+pub const ONLY_TOGETHER: &str = "intact when run alone: wrong only together with other pairs";
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]
@@ -539,6 +545,16 @@ impl Record {
     /// too, and without peer access the driver takes a direct copy through the host.
     pub fn went_through_host(&self) -> bool {
         self.was_staged_by_driver() || Record::is_by_host(&self.case.mechanism)
+    }
+
+    /// Whether its worker is stuck in the driver, and was left there.
+    pub fn left_behind(&self) -> bool {
+        self.notes.iter().any(|note| note == LEFT_BEHIND)
+    }
+
+    /// Whether it was wrong together with other pairs and right by itself.
+    pub fn only_together(&self) -> bool {
+        self.notes.iter().any(|note| note == ONLY_TOGETHER)
     }
 
     /// Whether bytes moved without peer access: then the driver took them through the host.

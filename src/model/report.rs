@@ -203,6 +203,21 @@ pub struct Coverage {
     pub sensitivity: Vec<Sensitivity>,
 }
 
+/// Whether the operator left out pairs or mechanisms of the GPUs that were tested.
+pub fn leaves_cases(left_out: &str) -> bool {
+    ["mechanisms other than", "by --pairs"]
+        .iter()
+        .any(|mark| left_out.contains(mark))
+}
+
+/// Whether something was left out by the operator's own words, and not by this version or this host.
+pub fn is_choice(left_out: &str) -> bool {
+    leaves_cases(left_out)
+        || ["not chosen by --gpus", "CUDA_VISIBLE_DEVICES"]
+            .iter()
+            .any(|mark| left_out.contains(mark))
+}
+
 /// What a number of attempts would have shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sensitivity {

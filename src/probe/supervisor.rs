@@ -17,7 +17,8 @@ use crate::{
     ffi::process,
     model::{
         case::{
-            BUDGET_SPENT, Case, Outcome, PeerAccess, Record, Rung, SOAK_ENDED, Subject, WrongKind,
+            BUDGET_SPENT, Case, LEFT_BEHIND, Outcome, PeerAccess, Record, Rung, SOAK_ENDED,
+            Subject, WrongKind,
         },
         pair::{GpuIndex, OrderedPair},
         reduction::Reduction,
@@ -32,10 +33,6 @@ use std::{
 
 /// Wall time of the load under which links are observed.
 const LOAD: Duration = Duration::from_millis(150);
-/// Said of a case whose worker outlived SIGKILL.
-const LEFT_BEHIND: &str =
-    "its worker could not be killed: it is stuck in the driver and was left behind";
-
 /// What the supervisor needs from its caller.
 pub struct Hooks<'a> {
     /// Called for whatever comes, as it comes: journal, progress.

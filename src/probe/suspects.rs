@@ -12,7 +12,7 @@ use crate::{
     child::ReceiveError,
     ffi::process,
     model::{
-        case::{Case, Outcome, PeerAccess, Subject, WrongKind},
+        case::{Case, ONLY_TOGETHER, Outcome, PeerAccess, Subject, WrongKind},
         pair::GpuIndex,
         snapshot::Observation,
     },
@@ -249,10 +249,7 @@ impl Supervisor<'_, '_> {
                             || shared.outcome.is_failure() && !neighbour =>
                     {
                         alone = shared;
-                        alone.notes.push(
-                            "intact when run alone: wrong only together with other pairs"
-                                .to_string(),
-                        );
+                        alone.notes.push(ONLY_TOGETHER.to_string());
                         is_alone = false;
                     }
                     // The operator or a memory limit has killed it. What ran again alone is whole.

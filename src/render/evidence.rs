@@ -2,7 +2,7 @@
 //! most; the saved report has all of them.
 
 use super::{
-    outcomes::particulars,
+    outcomes::particulars_of,
     page::{Page, Tone, count, cut, grouped, pairs_in_words, size},
 };
 use crate::model::{
@@ -119,7 +119,7 @@ pub(super) fn without_data(report: &Report) -> Vec<Group> {
         ) {
             continue;
         }
-        let Some(what) = particulars(&record.outcome) else {
+        let Some(what) = particulars_of(record) else {
             continue;
         };
         let mechanism = cut(&record.case.mechanism, 24);

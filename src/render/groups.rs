@@ -1,7 +1,7 @@
 //! What became of all-reduces over several GPUs together: one line a group.
 
 use super::{
-    outcomes::particulars,
+    outcomes::particulars_of,
     page::{Page, Tone, cut},
 };
 use crate::model::{
@@ -35,7 +35,7 @@ pub(super) fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 fn words(records: &[&Record]) -> (Tone, String) {
     let first = |wanted: &dyn Fn(&Record) -> bool| records.iter().find(|r| wanted(r));
     let told = |record: &Record| {
-        let what = particulars(&record.outcome).unwrap_or_default();
+        let what = particulars_of(record).unwrap_or_default();
         format!("{}: {what}", cut(&record.case.mechanism, 24))
     };
     let failed =

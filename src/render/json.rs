@@ -2,7 +2,7 @@
 //! its own schema version and older ones and refuses newer ones: a field it does not know could change a verdict.
 
 use crate::model::{
-    case::{Record, Subject},
+    case::{Outcome, Record, Subject},
     pair::OrderedPair,
     reduction::Reduction,
     report::{Report, SCHEMA_VERSION, Selftest},
@@ -177,6 +177,18 @@ pub fn read(text: &str) -> Result<Report, ReadError> {
     check_version(text)?;
     let report: Report = serde_json::from_str(text)?;
     check(&report.snapshot, &report.tested_gpus, &report.records)?;
+    let (planned, records) = (report.coverage.planned, report.records.len());
+    if records > 0 && planned as usize != records {
+        return Err(ReadError::Contradiction(format!(
+            "{planned} cases were planned, and it has the records of {records}"
+        )));
+    }
+    if report.took_ms < 0.0 {
+        return Err(ReadError::Contradiction(format!(
+            "the run took {} ms",
+            report.took_ms
+        )));
+    }
     Ok(report)
 }
 
@@ -254,8 +266,19 @@ fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), 
             "GPU {index} was tested, the snapshot has {gpus} GPUs"
         ));
     }
+    let mut ids = BTreeSet::new();
     for record in records {
         let id = record.case.id;
+        if !ids.insert(id) {
+            return wrong(format!("case {id} has two records"));
+        }
+        let judged = matches!(record.outcome, Outcome::Intact | Outcome::Corrupt(_));
+        if judged && record.attempts_ran == 0 {
+            return wrong(format!(
+                "case {id} is said to be {}, and no attempt of it ran",
+                record.outcome.word()
+            ));
+        }
         let named: Vec<u32> = match record.case.subject {
             Subject::Gpu(gpu) => vec![gpu.0],
             Subject::Pair(pair) if pair.source == pair.destination => {
@@ -264,9 +287,16 @@ fn check(snapshot: &Snapshot, tested: &[u32], records: &[Record]) -> Result<(), 
             Subject::Pair(pair) => vec![pair.source.0, pair.destination.0],
             Subject::Group(group) => group.gpus().map(|gpu| gpu.0).collect(),
         };
-        if let Some(index) = named.into_iter().find(|i| !known(*i)) {
+        if let Some(index) = named.iter().find(|i| !known(**i)) {
             return wrong(format!(
                 "case {id} is about GPU {index}, the snapshot has {gpus} GPUs"
+            ));
+        }
+        if record.outcome.ran()
+            && let Some(index) = named.iter().find(|i| !seen.contains(*i))
+        {
+            return wrong(format!(
+                "case {id} ran on GPU {index}, which is not among the tested ones"
             ));
         }
     }

@@ -8,7 +8,7 @@
 use super::{
     evidence::{case_words, rung_words, sentences},
     markup::{Attribute, Markup},
-    outcomes::{particulars, tested_pairs},
+    outcomes::{particulars, particulars_of, tested_pairs},
     page::{banner, count, cut},
     terminal::gap_groups,
 };
@@ -444,7 +444,7 @@ fn judged(report: &Report, subject: Subject, rung: Rung, records: &[&Record]) ->
     } else if let Some(record) = broken {
         (State::Error, told(report, record, records))
     } else if let Some(record) = refused {
-        skipped(particulars(&record.outcome).unwrap_or_default())
+        skipped(particulars_of(record).unwrap_or_default())
     } else if let Some((_, reason)) = missing.first() {
         skipped(match missing.len() == records.len() {
             true => format!("not run: {reason}"),
@@ -473,7 +473,7 @@ fn judged(report: &Report, subject: Subject, rung: Rung, records: &[&Record]) ->
 /// What is said of a case that went wrong: the row that speaks for it, causes that are held for it, and the other rows.
 fn told(report: &Report, record: &Record, records: &[&Record]) -> Says {
     let failed: Vec<&&Record> = records.iter().filter(|r| r.outcome.is_failure()).collect();
-    let mut message = particulars(&record.outcome).unwrap_or_default();
+    let mut message = particulars_of(record).unwrap_or_default();
     message.push_str(&format!(
         " ({} of {})",
         failed.len(),

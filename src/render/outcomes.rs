@@ -599,7 +599,7 @@ pub(super) fn gpu_remarks(report: &Report) -> Vec<(u32, Vec<String>)> {
         // One reason is said once, with all the tests that it holds for.
         let mut said: Vec<(String, Vec<String>)> = Vec::new();
         for record in report.records.iter().filter(|r| r.case.subject == own) {
-            let Some(what) = particulars(&record.outcome) else {
+            let Some(what) = particulars_of(record) else {
                 continue;
             };
             let test = cut(&record.case.mechanism, 24);
@@ -650,6 +650,16 @@ pub(super) fn mechanisms(report: &Report, page: &mut Page<'_>) -> io::Result<()>
         )?;
     }
     Ok(())
+}
+
+/// What a record says beyond the word of its outcome, if it did not go well.
+pub(super) fn particulars_of(record: &Record) -> Option<String> {
+    match record.outcome {
+        Outcome::TimedOut { after_ms } if record.left_behind() => Some(format!(
+            "hang, not finished after {after_ms} ms; its worker could not be killed"
+        )),
+        _ => particulars(&record.outcome),
+    }
 }
 
 /// What an outcome says beyond its word, if it did not go well.

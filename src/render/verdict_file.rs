@@ -4,7 +4,7 @@
 use crate::model::{
     case::Rung,
     finding::{ConsumerState, Veto},
-    report::{Grading, Report},
+    report::{Grading, Report, leaves_cases},
     snapshot::{Authenticity, Gpu, Snapshot},
 };
 use schemars::JsonSchema;
@@ -45,6 +45,9 @@ pub struct VerdictFile {
     pub keys: Keys,
     /// GPUs that were tested, by index in `keys.gpus`.
     pub tested_gpus: Vec<u32>,
+    /// Pairs and mechanisms of them that the operator left out; nothing is known of those.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Who may rely on what, for all tested GPUs together.
     pub consumers: Vec<ConsumerVerdict>,
 }
@@ -225,6 +228,13 @@ impl VerdictFile {
             budget: report.coverage.budget.as_ref().map(|b| b.name.clone()),
             keys: Keys::of(&report.snapshot),
             tested_gpus: report.tested_gpus.clone(),
+            left_out: report
+                .coverage
+                .left_out
+                .iter()
+                .filter(|what| leaves_cases(what))
+                .cloned()
+                .collect(),
             consumers: report
                 .consumers
                 .iter()

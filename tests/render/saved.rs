@@ -123,6 +123,31 @@ fn damage_is_told_with_its_place() {
         assert!(matches!(error, ReadError::Contradiction(_)), "{error}");
         assert!(error.to_string().contains(word), "{error}");
     }
+    type Edit = fn(&mut serde_json::Value);
+    let more: [(Edit, &str); 5] = [
+        (
+            |v| v["records"][101]["case"]["id"] = v["records"][100]["case"]["id"].clone(),
+            "two records",
+        ),
+        (
+            |v| v["records"][100]["attempts_ran"] = 0.into(),
+            "no attempt of it ran",
+        ),
+        (
+            |v| v["tested_gpus"] = serde_json::json!([]),
+            "not among the tested",
+        ),
+        (
+            |v| drop(v["records"].as_array_mut().unwrap().pop()),
+            "were planned",
+        ),
+        (|v| v["took_ms"] = (-5.0).into(), "-5 ms"),
+    ];
+    for (edit, words) in more {
+        let error = json::read(&edited(&report, edit)).unwrap_err();
+        assert!(matches!(error, ReadError::Contradiction(_)), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
     let loops = edited(&report, |v| {
         let pair = v.pointer_mut("/records/100/case/subject/pair").unwrap();
         pair["destination"] = pair["source"].clone();

@@ -138,6 +138,35 @@ fn a_gpu_in_use_is_not_fit_for_a_job() {
     );
 }
 
+/// A verdict on some pairs is none on all of them.
+#[test]
+fn pairs_that_were_left_out_close_the_gate() {
+    let host = Host::new("opaque-vm");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("verdict.json").display().to_string();
+    let few = [
+        "qualify",
+        "--quick",
+        "--no-file",
+        "--pairs",
+        "0->1",
+        "--verdict-file",
+        &file,
+    ];
+    let run = host.run(&few);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let told = host.run(&["verdict", &file]);
+    let words = "left out: 1 of 2 ordered pairs by --pairs";
+    assert!(told.stdout.contains(words), "{}", told.stdout);
+    let of_all = host.run(&["verdict", &file, "--check", "--all-gpus"]);
+    assert_eq!(of_all.code, Some(3), "{}", of_all.stdout);
+    assert!(
+        of_all.stdout.contains("1 of 2 ordered pairs"),
+        "{}",
+        of_all.stdout
+    );
+}
+
 #[test]
 fn levels_let_warnings_pass_and_nothing_else() {
     let warned = Host::new("downtrained-link");

@@ -63,6 +63,11 @@ fn left_behind(report: &Report, mechanism: &str) {
         "{}",
         line(failed[0])
     );
+    let verdict = &report.verdict;
+    assert!(
+        verdict.headline.contains("cannot be killed") && verdict.next.contains("reboot"),
+        "{verdict:?}"
+    );
     let touched = |record: &Record| {
         [0, 1]
             .iter()

@@ -42,6 +42,14 @@ fn wants(e: &Evidence) -> Vec<WantedCase> {
         .collect()
 }
 
+/// Whether a direct transfer that ends past the end of BAR1 ran.
+fn tried_past(e: &Evidence) -> bool {
+    e.pairs().into_iter().any(|pair| {
+        let mut cases = e.peer_cases(pair);
+        cases.any(|record| e.ends_past_bar1(pair, record).is_some())
+    })
+}
+
 fn judge(e: &Evidence) -> Vec<Finding> {
     let held: Vec<(OrderedPair, u64)> = e
         .fabric_failures()
@@ -58,6 +66,11 @@ fn judge(e: &Evidence) -> Vec<Finding> {
             CAUSE.says(
                 Judgement::NotApplicable,
                 "no GPU with a BAR1 smaller than its memory is known",
+            )
+        } else if e.fabric_failures().is_empty() && !tried_past(e) {
+            CAUSE.says(
+                Judgement::NotApplicable,
+                "BAR1 is smaller than the memory, and no transfer past its end was tried",
             )
         } else if e.fabric_failures().is_empty() {
             CAUSE.says(
@@ -109,4 +122,27 @@ fn judge(e: &Evidence) -> Vec<Finding> {
     finding.next_test = Some(requalify(&pairs, &["ce-push", "ce-pull"]));
     finding.pairs = pairs;
     vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::{case::Outcome, reading::Reading};
+
+    #[test]
+    fn only_a_transfer_past_the_end_clears_it() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        let judged = |host: &Host| host.judge(judge).remove(0).judgement;
+        for gpu in &mut host.snapshot.gpus {
+            gpu.memory_bytes = Reading::Known(96 << 30);
+            gpu.bar1_bytes = Reading::Known(256 << 20);
+        }
+        assert_eq!(judged(&host), Judgement::NotApplicable);
+        host.set(pair(0, 1), "ce-push", Outcome::Intact);
+        let last = host.records.last_mut().unwrap();
+        last.case.offset = 256 << 20;
+        assert_eq!(judged(&host), Judgement::Cleared);
+    }
 }

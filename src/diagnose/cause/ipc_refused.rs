@@ -23,13 +23,21 @@ pub(crate) const CAUSE: Cause = Cause {
 /// Bit of CAP_SYS_PTRACE in a capability mask (linux/capability.h).
 const CAP_SYS_PTRACE: u32 = 19;
 
+/// Calls that ask for peer access, on memory of whatever process.
+const GRANTS: [&str; 3] = [
+    "cuCtxEnablePeerAccess",
+    "cuMemSetAccess",
+    "cuMemPoolSetAccess",
+];
+
 fn judge(e: &Evidence) -> Vec<Finding> {
     let refused: Vec<&Record> = e
         .records
         .iter()
         .filter(|r| r.case.rung == Rung::Shared)
         .filter(|r| match &r.outcome {
-            Outcome::Refused { .. } => true,
+            // Peer access that is not granted is none of sharing either.
+            Outcome::Refused { api, .. } => !GRANTS.contains(&api.as_str()),
             // A fault of the transfer itself is none of sharing.
             Outcome::Faulted { api, .. } => {
                 ["Ipc", "Import", "Export"].iter().any(|w| api.contains(w))
@@ -167,4 +175,26 @@ fn gates(e: &Evidence) -> Vec<String> {
         gates.push(format!("/proc/sys/kernel/yama/ptrace_scope: {scope}"));
     }
     gates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair, refusal};
+    use super::*;
+
+    /// No setting of processes brings peer access.
+    #[test]
+    fn peer_access_that_is_refused_is_none_of_sharing() {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        host.set(pair(0, 1), "ipc-ce-push", refusal(217));
+        let judged = |host: &Host| host.judge(judge).remove(0).judgement;
+        assert_eq!(judged(&host), Judgement::Cleared);
+        let mut opened = refusal(201);
+        if let Outcome::Refused { api, .. } = &mut opened {
+            *api = "cuIpcOpenMemHandle_v2".to_string();
+        }
+        host.set(pair(0, 1), "ipc-ce-push", opened);
+        assert_eq!(judged(&host), Judgement::Indicted);
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::super::{
     evidence::{Evidence, name_pairs},
-    weigh::{ASKED_PAIRS, Cause, PEERS_OFF, requalify},
+    weigh::{ASKED_PAIRS, Cause, NOW_AND_THEN, PEERS_OFF, requalify, tells_apart},
 };
 use crate::model::{
     case::{Record, Rung},
@@ -13,6 +13,7 @@ use crate::model::{
     pair::OrderedPair,
     registry::RegistryWord,
 };
+use std::collections::BTreeSet;
 
 pub(crate) const CAUSE: Cause = Cause {
     id: "kernel-access-broken",
@@ -43,6 +44,28 @@ fn is_kernel_failure(record: &Record) -> bool {
         && !super::pool_memory_broken::is_of_a_pool(&record.case.mechanism)
 }
 
+/// Copy engines between the two GPUs, on plain memory of whichever process.
+fn is_copy(fared: &Fared) -> bool {
+    (fared.mechanism.ends_with("ce-push") || fared.mechanism.ends_with("ce-pull"))
+        && !super::pool_memory_broken::is_of_a_pool(fared.mechanism)
+}
+
+/// Whether the copies' being right tells anything of kernels that fail on the pairs: it does not beside a failure of now and then.
+fn tells(e: &Evidence, broken: &[OrderedPair]) -> bool {
+    let fared = || broken.iter().flat_map(|p| e.pair_fared(*p));
+    let mechanisms: BTreeSet<&str> = fared()
+        .filter(|f| kernels_failed(f))
+        .map(|f| f.mechanism)
+        .collect();
+    let failing = || fared().filter(|f| mechanisms.contains(f.mechanism));
+    failing().any(|f| f.broken.is_some())
+        || tells_apart(
+            failing().map(|f| f.wrong_attempts).sum(),
+            failing().map(|f| f.attempts).sum(),
+            fared().filter(|f| is_copy(f)).map(|f| f.attempts).sum(),
+        )
+}
+
 /// Whether any case of a mechanism is such a failure.
 fn kernels_failed(fared: &Fared) -> bool {
     matches!(fared.rung, Rung::Touched | Rung::Resident | Rung::Reduced)
@@ -56,6 +79,12 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         .iter()
         .copied()
         .filter(|p| e.copies_right(*p) && e.pair_fared(*p).iter().any(kernels_failed))
+        // Copies of other processes' memory and under load are copies, too.
+        .filter(|p| {
+            !e.pair_fared(*p)
+                .iter()
+                .any(|f| is_copy(f) && f.answers.failed())
+        })
         .collect();
     if !broken.is_empty() {
         return vec![indict(e, broken)];
@@ -90,6 +119,7 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
             })
         })
     });
+    let told = tells(e, &broken);
     let atomics = only_atomics(&broken, &failing);
     let ids = |pairs: &[OrderedPair], what: &dyn Fn(&Record) -> bool| {
         let cases = pairs.iter().flat_map(|p| e.of_pair(*p));
@@ -100,12 +130,18 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
         ids.dedup();
         ids.join(", ")
     };
+    let failed: BTreeSet<&str> = broken
+        .iter()
+        .flat_map(failing)
+        .map(|r| r.case.mechanism.as_str())
+        .collect();
+    let fails = |r: &Record| failed.contains(r.case.mechanism.as_str());
     let mut finding = CAUSE.indicts(
         Severity::Critical,
-        if split {
-            Confidence::Established
-        } else {
-            Confidence::Probable
+        match (told, split) {
+            (true, true) => Confidence::Established,
+            (true, false) => Confidence::Probable,
+            (false, _) => Confidence::Possible,
         },
         if atomics {
             format!(
@@ -117,12 +153,12 @@ fn indict(e: &Evidence, broken: Vec<OrderedPair>) -> Finding {
                 "copy engines move the bytes of {} right, and kernels do not by {}{}: what an engine's own all-reduce does is broken, and no copy or bandwidth test shows it",
                 name_pairs(&broken),
                 ids(&broken, &|r| is_kernel_failure(r)),
-                match ids(&broken, &|r| r.case.rung == Rung::Touched && r.outcome.is_intact()) {
+                match ids(&broken, &|r| r.case.rung == Rung::Touched && r.outcome.is_intact() && !fails(r)) {
                     right if right.is_empty() => String::new(),
                     right => format!(" (right by {right})"),
                 }
             )
-        },
+        } + if told { "" } else { NOW_AND_THEN },
     );
     const SHOWN: usize = 4;
     finding.evidence = broken
@@ -253,5 +289,37 @@ mod tests {
             wanted.iter().any(|w| w.mechanism == "ce-push"),
             "{wanted:?}"
         );
+    }
+
+    /// Times `mechanism` was wrong on 0->1, of attempts on each of its cases and of the copies' cases.
+    fn seldom(wrong: u32, ran: u32, mechanism: &str, also: Option<&str>) -> Vec<Finding> {
+        let mut host = Host::root_complex(2);
+        host.climb_all();
+        for failing in also.into_iter().chain([mechanism]) {
+            host.set_wrong(pair(0, 1), failing, WrongKind::Zeroed);
+        }
+        for record in &mut host.records {
+            record.attempts_ran = ran;
+            if let crate::model::case::Outcome::Corrupt(c) = &mut record.outcome {
+                (c.wrong_attempts, c.attempts_ran) = (wrong, ran);
+            }
+        }
+        host.judge(judge)
+    }
+
+    /// One wrong attempt of a hundred may have fallen on a kernel by chance.
+    #[test]
+    fn failures_of_now_and_then_establish_nothing() {
+        let found = &seldom(1, 100, "sm-store", None)[0];
+        assert_eq!(found.confidence, Confidence::Possible, "{found:?}");
+        assert!(found.because.contains("by luck"), "{}", found.because);
+        let often = &seldom(5, 100, "sm-store", None)[0];
+        assert_eq!(often.confidence, Confidence::Established);
+        let always = &seldom(100, 100, "sm-store", None)[0];
+        assert_eq!(always.confidence, Confidence::Established);
+        assert!(!always.because.contains("by luck"));
+        // A copy of another process's memory that fails is a copy that fails.
+        let copies = &seldom(100, 100, "sm-store", Some("ipc-ce-push"))[0];
+        assert_ne!(copies.judgement, Judgement::Indicted, "{copies:?}");
     }
 }

@@ -45,7 +45,23 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         })
         .collect();
     if wrong.is_empty() && offered.is_empty() {
-        return vec![if e.peer_passes().is_empty() && suspects.is_empty() {
+        let failing = e.peer_failures().iter().copied();
+        let unlike: Vec<OrderedPair> = failing
+            .filter(|p| !e.peer_failures().contains(&p.reversed()))
+            .collect();
+        return vec![if !unlike.is_empty() {
+            // It is no cause of theirs, so that it holds none of them.
+            CAUSE.says(
+                Judgement::CannotTell,
+                format!(
+                    "{} and not the other way round: what was tried does not tell whether it is the direction",
+                    match unlike.len() {
+                        1 => format!("{} fails", unlike[0]),
+                        _ => format!("{} fail", name_pairs(&unlike)),
+                    }
+                ),
+            )
+        } else if e.peer_passes().is_empty() && suspects.is_empty() {
             CAUSE.says(
                 Judgement::NotApplicable,
                 "no pair uses peer access in either direction",
@@ -127,4 +143,38 @@ fn one_way(e: &Evidence, wrong: Vec<OrderedPair>) -> Finding {
     finding.next_test = Some(requalify(&both, &["staged", "ce-push", "ce-pull"]));
     finding.pairs = wrong;
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Host, pair};
+    use super::*;
+    use crate::model::case::{Outcome, WrongKind};
+
+    fn judged(host: &Host) -> Finding {
+        host.judge(judge).remove(0)
+    }
+
+    #[test]
+    fn directions_that_differ_are_never_said_to_be_alike() {
+        let mut host = Host::root_complex(2);
+        host.all_intact();
+        assert_eq!(judged(&host).judgement, Judgement::Cleared);
+        // One mechanism that hung.
+        host.set(pair(0, 1), "sm-load", Outcome::TimedOut { after_ms: 9 });
+        let hung = judged(&host);
+        assert_eq!(hung.judgement, Judgement::CannotTell);
+        assert!(hung.because.starts_with("0->1 fails"), "{}", hung.because);
+        // The other direction was never tried.
+        host.records
+            .retain(|r| r.case.subject.pair() != Some(pair(1, 0)));
+        assert_eq!(judged(&host).judgement, Judgement::CannotTell);
+        // Over NVLink, where other causes are asked.
+        let mut linked = Host::nvswitch(2);
+        linked.direct_wrong(WrongKind::Zeroed, |p| p == pair(0, 1));
+        assert_eq!(judged(&linked).judgement, Judgement::CannotTell);
+        let mut both = Host::root_complex(2);
+        both.direct_wrong(WrongKind::Zeroed, |_| true);
+        assert_eq!(judged(&both).judgement, Judgement::Cleared);
+    }
 }

@@ -125,9 +125,12 @@ fn above(e: &Evidence, pair: OrderedPair) -> Option<(PciAddress, PciAddress)> {
 }
 
 fn judge(e: &Evidence) -> Vec<Finding> {
-    let rates = e.timed().filter(|r| r.case.rung == Rung::Loaded);
-    if rates.filter_map(rate).next().is_none() {
-        return vec![CAUSE.says(Judgement::NotApplicable, "no rate was taken under load")];
+    let direct = |r: &&Record| r.case.rung == Rung::Loaded && is_read(r).is_some();
+    if e.timed().filter(direct).filter_map(rate).next().is_none() {
+        return vec![CAUSE.says(
+            Judgement::NotApplicable,
+            "no rate of a direct transfer was taken under load",
+        )];
     }
     let mut writers = together(e, false);
     writers.retain(|_, flows| collapsed(flows));

@@ -84,13 +84,16 @@ fn judge(e: &Evidence) -> Vec<Finding> {
         }
     }
     let Some(first) = slow.keys().next() else {
-        return vec![CAUSE.says(
-            Judgement::Cleared,
-            match rates.iter().any(|rate| rate.mechanism != STAGED) {
-                true => "no pair is far slower than others of its path, or slower directly than through the host",
-                false => "through the host no pair is far slower than others of its path; no direct rate was taken",
-            },
-        )];
+        return vec![match rates.iter().any(|rate| rate.mechanism != STAGED) {
+            true => CAUSE.says(
+                Judgement::Cleared,
+                "no pair is far slower than others of its path, or slower directly than through the host",
+            ),
+            false => CAUSE.says(
+                Judgement::NotApplicable,
+                "through the host no pair is far slower than others of its path; no direct rate was taken",
+            ),
+        }];
     };
     let mut again = vec![STAGED];
     again.extend(mechanisms.iter().copied().filter(|m| *m != STAGED));

@@ -74,9 +74,10 @@ pub(super) fn failed(
         "{} {}: {}",
         worst.case.subject,
         worst.case.mechanism,
-        describe(&worst.outcome)
+        describe(worst)
     );
-    let loaded = worst.case.rung == Rung::Loaded;
+    // One pair alone would not show it again.
+    let loaded = worst.case.rung == Rung::Loaded || worst.only_together();
     if let Some(load) = worst.case.load {
         headline.push_str(if only_under_load(e, worst) {
             "; wrong only under load: "
@@ -84,6 +85,9 @@ pub(super) fn failed(
             "; under load: "
         });
         headline.push_str(load.words());
+    }
+    if worst.only_together() {
+        headline.push_str("; right when run alone, wrong only together with other pairs");
     }
     let counted = same_fault(e, worst);
     if let Some(group) = worst.case.subject.group() {
@@ -179,6 +183,17 @@ pub(super) fn failed(
     let others = findings
         .iter()
         .filter(|f| f.judgement == Judgement::CannotTell && names(f, worst));
+    if worst.left_behind() {
+        return Verdict {
+            grading: Grading::Fail,
+            headline,
+            cause,
+            next: "sudo dmesg | grep -E 'NVRM|Xid'; then reboot: no signal ends a process that is stuck in the driver, and it holds its GPUs until then"
+                .to_string(),
+            reason: None,
+            worst_pair: pair,
+        };
+    }
     Verdict {
         grading: Grading::Fail,
         headline,
@@ -315,8 +330,8 @@ pub(super) fn names(finding: &Finding, record: &Record) -> bool {
     }
 }
 
-fn describe(outcome: &Outcome) -> String {
-    match outcome {
+fn describe(record: &Record) -> String {
+    match &record.outcome {
         Outcome::Corrupt(c) => {
             let mut text = format!(
                 "{} in {} of {} attempts",
@@ -331,6 +346,9 @@ fn describe(outcome: &Outcome) -> String {
                 text.push_str(&format!(" ({})", c.detail));
             }
             text
+        }
+        Outcome::TimedOut { after_ms } if record.left_behind() => {
+            format!("hang, not finished after {after_ms} ms, its worker cannot be killed")
         }
         Outcome::TimedOut { after_ms } => format!("hang, killed after {after_ms} ms"),
         Outcome::Never {

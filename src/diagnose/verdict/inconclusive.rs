@@ -3,18 +3,20 @@
 
 use super::{
     next,
-    passed::{absent_peers, is_choice, passed, tried_gpus},
+    passed::{absent_peers, passed, tried_gpus},
 };
-use crate::diagnose::{evidence::Evidence, weigh::requalify};
+use crate::diagnose::evidence::Evidence;
 use crate::model::{
     case::{
         BUDGET_SPENT, INTERRUPTED, Outcome, Record, Rung, SOAK_ENDED, Subject, TIME_IS_UP,
         WrongKind,
     },
     finding::{Finding, Judgement},
-    report::{Coverage, Grading, Inconclusive, Selftest, Verdict},
+    pair::OrderedPair,
+    report::{Coverage, Grading, Inconclusive, Selftest, Verdict, is_choice, leaves_cases},
     snapshot::Origin,
 };
+use std::collections::BTreeSet;
 
 pub(super) fn inconclusive(
     e: &Evidence,
@@ -127,6 +129,19 @@ pub(super) fn inconclusive(
             &after_gaps(e, coverage),
         );
     }
+    if let Some((pair, rung, mechanisms)) = untold_hole(e, coverage) {
+        return say(
+            Inconclusive::CasesMissing,
+            format!(
+                "{} of rung {rung} did not run on {pair}, and nothing says why; what ran is right ({})",
+                mechanisms.join(", "),
+                passed(e)
+            ),
+            "the report lacks cases of its own ladder: it was cut or edited, or the run did not end"
+                .to_string(),
+            next::WHOLE,
+        );
+    }
     if let Some(gaps) = gap_words(e, coverage) {
         let missing: u32 = coverage.not_run.iter().map(|g| g.cases).sum();
         return say(
@@ -171,8 +186,21 @@ pub fn unfinished(verdict: Verdict) -> Verdict {
 fn after_gaps(e: &Evidence, coverage: &Coverage) -> String {
     let because = |mark: &str| coverage.not_run.iter().any(|gap| gap.reason.contains(mark));
     if let Some(open) = e.unanswered().next() {
+        // Whichever of those under way hung: all of them again.
+        let pairs: BTreeSet<String> = e
+            .unanswered()
+            .filter_map(|r| r.case.subject.pair())
+            .map(|pair| pair.to_string())
+            .collect();
+        let mechanisms: BTreeSet<&str> =
+            e.unanswered().map(|r| r.case.mechanism.as_str()).collect();
         let again = match open.case.subject.pair() {
-            Some(pair) => requalify(&[pair], &[open.case.mechanism.as_str()]),
+            Some(_) => format!(
+                "{} --pairs '{}' --mechanism memory,{}",
+                next::WHOLE,
+                Vec::from_iter(pairs).join(","),
+                Vec::from_iter(mechanisms).join(",")
+            ),
             None => next::WHOLE.to_string(),
         };
         return format!("sudo dmesg | grep -E 'NVRM|Xid|AER'; {again}");
@@ -191,6 +219,21 @@ fn after_gaps(e: &Evidence, coverage: &Coverage) -> String {
     }
     "nvidia-smi; sudo dmesg | grep -E 'NVRM|Xid|AER' (what kept these cases from running)"
         .to_string()
+}
+
+/// A mechanism of the ladder of which a pair that was tried has no record at all, where nothing was left out by choice.
+fn untold_hole(e: &Evidence, coverage: &Coverage) -> Option<(OrderedPair, Rung, Vec<String>)> {
+    let chosen = coverage.left_out.iter().any(|what| leaves_cases(what));
+    if chosen || !coverage.not_run.is_empty() {
+        return None;
+    }
+    let holes = e.pairs_moved().into_iter().filter_map(|pair| {
+        let (rung, mechanisms) = e.standing(pair).open?;
+        Some((pair, rung, mechanisms))
+    });
+    holes
+        .into_iter()
+        .find(|(.., mechanisms)| !mechanisms.is_empty())
 }
 
 fn gap_words(e: &Evidence, coverage: &Coverage) -> Option<String> {

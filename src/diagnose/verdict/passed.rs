@@ -8,7 +8,7 @@ use crate::model::{
     group::Group,
     ladder::{RungState, Standing},
     pair::{GpuIndex, OrderedPair},
-    report::{Coverage, Grading, Selftest, Verdict},
+    report::{Coverage, Grading, Selftest, Verdict, is_choice, leaves_cases},
 };
 use std::collections::BTreeSet;
 
@@ -164,21 +164,6 @@ pub(super) fn absent_peers(e: &Evidence) -> Option<String> {
     } else {
         "; peer access does not exist here".to_string()
     })
-}
-
-/// Whether the operator left out pairs or mechanisms of the GPUs that were tested.
-pub(super) fn leaves_cases(left_out: &str) -> bool {
-    ["mechanisms other than", "by --pairs"]
-        .iter()
-        .any(|mark| left_out.contains(mark))
-}
-
-/// Whether something was left out by the operator's own words, and not by this version or this host.
-pub(super) fn is_choice(left_out: &str) -> bool {
-    leaves_cases(left_out)
-        || ["not chosen by --gpus", "CUDA_VISIBLE_DEVICES"]
-            .iter()
-            .any(|mark| left_out.contains(mark))
 }
 
 /// What the number of attempts would have shown, in words.

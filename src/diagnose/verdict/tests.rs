@@ -699,3 +699,81 @@ fn a_run_that_did_not_end_proves_nothing_and_keeps_what_it_found() {
     };
     assert_eq!(unfinished(failed.clone()), failed);
 }
+
+#[test]
+fn what_is_wrong_only_together_is_not_run_again_alone() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    host.set_wrong(pair(0, 1), "ce-push", WrongKind::Flipped);
+    let last = host.records.last_mut().unwrap();
+    last.notes = vec![crate::model::case::ONLY_TOGETHER.to_string()];
+    let verdict = judged(&host, &sound_checker());
+    assert!(
+        verdict.headline.contains("wrong only together"),
+        "{}",
+        verdict.headline
+    );
+    assert!(!verdict.next.contains("--pairs"), "{}", verdict.next);
+}
+
+#[test]
+fn a_worker_that_no_signal_ends_asks_for_a_reboot() {
+    let mut host = Host::nvswitch(2);
+    host.climb_all();
+    host.set(
+        pair(0, 1),
+        "ce-push",
+        Outcome::TimedOut { after_ms: 60_002 },
+    );
+    let killed = judged(&host, &sound_checker());
+    assert!(killed.headline.contains("killed after 60002 ms"));
+    assert!(!killed.next.contains("reboot"), "{}", killed.next);
+    let last = host.records.last_mut().unwrap();
+    last.notes = vec![crate::model::case::LEFT_BEHIND.to_string()];
+    let stuck = judged(&host, &sound_checker());
+    assert!(
+        stuck.headline.contains("cannot be killed"),
+        "{}",
+        stuck.headline
+    );
+    assert!(!stuck.headline.contains("killed after"));
+    assert!(stuck.next.contains("reboot"), "{}", stuck.next);
+}
+
+/// Whichever of the cases under way hung is among those that come next.
+#[test]
+fn all_that_waited_when_a_run_was_cut_are_run_again() {
+    let mut host = Host::nvswitch(4);
+    host.climb_all();
+    let reason = format!(
+        "interrupted, and {} in 20.0 s",
+        crate::model::case::NO_ANSWER
+    );
+    for (p, mechanism) in [(pair(0, 1), "pool-ce-push"), (pair(2, 3), "sm-load")] {
+        let reason = reason.clone();
+        host.set(p, mechanism, Outcome::NotRun { reason });
+    }
+    let next = judged(&host, &sound_checker()).next;
+    let wanted = "--pairs '0->1,2->3' --mechanism memory,pool-ce-push,sm-load";
+    assert!(next.contains(wanted), "{next}");
+}
+
+/// Cases that a report lacks without a word are no pass.
+#[test]
+fn a_hole_that_nothing_explains_is_inconclusive() {
+    let mut host = Host::root_complex(2);
+    host.climb_all();
+    assert_eq!(grade(&host), Grading::Pass);
+    host.records.retain(|r| r.case.mechanism != "ce-push");
+    let verdict = judged(&host, &sound_checker());
+    assert_eq!(
+        verdict.reason,
+        Some(Inconclusive::CasesMissing),
+        "{verdict:?}"
+    );
+    assert!(verdict.headline.contains("ce-push"), "{}", verdict.headline);
+    // What the operator left out is none.
+    let left_out = ["mechanisms other than staged, sm-load"];
+    let chosen = judged_after(&host, "qualify --mechanism staged,sm-load", &left_out);
+    assert_eq!(chosen.grading, Grading::Pass);
+}
