@@ -167,7 +167,7 @@ pub(super) fn place(option: &str, path: &Path) -> Result<(), Stop> {
 /// Opens the draft of a file as [`replace`] will, and takes it away again: a folder that lets nothing be written is told before minutes
 /// are spent on what is to stand there.
 fn try_draft(option: &str, path: &Path) -> Result<(), Stop> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let path = behind(path);
     let draft = open_draft(&path, 0o600);
     draft
         .map(|(_, draft)| drop(std::fs::remove_file(draft)))
@@ -177,6 +177,17 @@ fn try_draft(option: &str, path: &Path) -> Result<(), Stop> {
                 path.display()
             ))
         })
+}
+
+/// The file that `path` names: what a link leads to, also where nothing stands there yet.
+fn behind(path: &Path) -> PathBuf {
+    if let Ok(file) = path.canonicalize() {
+        return file;
+    }
+    match path.read_link() {
+        Ok(target) => path.parent().unwrap_or(Path::new("")).join(target),
+        Err(_) => path.to_path_buf(),
+    }
 }
 
 /// Refuses to write onto the file that is read: what it says would be lost.
@@ -218,7 +229,7 @@ fn put(
     mode: u32,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let path = &behind(path);
     if path.metadata().is_ok_and(|seen| !seen.is_file()) {
         return Err(io::Error::other("it is no plain file"));
     }
@@ -259,6 +270,17 @@ fn open_draft(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
 mod tests {
     use super::*;
     use std::os::unix::{fs::symlink, net::UnixListener};
+
+    #[test]
+    fn a_link_stays_a_link_though_nothing_stands_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link.json");
+        symlink("later.json", &link).unwrap();
+        replace(&link, |out| out.write_all(b"{}")).unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        let file = folder.path().join("later.json");
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "{}");
+    }
 
     #[test]
     fn what_is_read_is_not_written_onto_by_any_of_its_names() {
