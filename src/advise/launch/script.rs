@@ -631,7 +631,7 @@ impl<'a> Script<'a> {
         });
         let one_word = |at: &usize| whole.get(*at).is_some_and(|w| w.text.contains(' '));
         let behind = |names: &[&str]| whole.iter().position(|w| names.contains(&base(w).as_str()));
-        let last = || Some(whole.len().checked_sub(1)?);
+        let last = || whole.len().checked_sub(1);
         // tmux gives one word to a shell; keys that it sends are typed into one of which nothing is known.
         let tmux = behind(&["tmux"]).filter(|at| {
             let rest = whole.get(at + 1..).unwrap_or_default();
@@ -677,7 +677,7 @@ impl<'a> Script<'a> {
             };
             program
                 && !matches!(
-                    base_name(&whole[0].text),
+                    whole.first().map_or("", |w| base_name(&w.text)),
                     "chmod" | "rm" | "cat" | "mv" | "cp"
                 )
         });
