@@ -4,7 +4,7 @@ use super::finding::{Setting, Severity};
 use serde::Serialize;
 
 /// One launch held against what is known of its engine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct LaunchCheck {
     /// Engine id.
     pub engine: String,

@@ -207,6 +207,15 @@ pub(super) fn whole_engine(file: &str, engine: &EngineProfile) -> Result<(), Pro
                 .to_string(),
         ));
     }
+    let traps = engine.traps.iter();
+    for (trap, id) in traps.flat_map(|t| t.backends.iter().map(move |id| (t, id))) {
+        if engine.backend(id).is_none() {
+            return Err(invalid(format!(
+                "trap '{}': backend '{id}' is none of this engine's",
+                trap.id
+            )));
+        }
+    }
     // A veto of data integrity must reach every consumer: a peer path without an entry would stay on.
     for backend in engine.backends.iter().filter(|b| b.peer) {
         if !switched_off(engine, backend) {

@@ -1,7 +1,7 @@
 //! What a serving engine does by itself: its all-reduce backends with their preconditions, its counting of drafts, its
 //! own allocation.
 
-use super::{Condition, Launch, Named, Trap, Way};
+use super::{Clause, Condition, Launch, Named, Trap, Way};
 use crate::model::reduction::Dtype;
 use serde::Deserialize;
 
@@ -178,6 +178,12 @@ pub struct Switch {
     /// no path left on.
     #[serde(default)]
     pub for_others: bool,
+    /// A launch has a use for it only where one of these is met; empty = every launch.
+    #[serde(default)]
+    pub asked_by: Vec<Clause>,
+    /// A launch that meets one of these has no use for it, unless it says the opposite of the switch.
+    #[serde(default)]
+    pub unless: Vec<Clause>,
     /// Why it is needed.
     pub because: String,
     /// Source of the fact.

@@ -171,6 +171,12 @@ pub struct Trap {
     /// What the host and group must be; all must be met, and what is not known of the host is said.
     #[serde(default)]
     pub host: Vec<Condition>,
+    /// The backends that it is about: where the host shows that none of them can run, it does not count.
+    #[serde(default)]
+    pub backends: Vec<String>,
+    /// Where its backends cannot run it is said all the same, as caution: another version may run it.
+    #[serde(default)]
+    pub caution: bool,
     /// What is wrong with it.
     pub wrong: String,
     /// What to change, in words; the switches follow.

@@ -23,6 +23,28 @@ pub(super) fn may_be_undone(clause: &Clause, invocation: &Invocation) -> bool {
     }
 }
 
+/// A clause about a flag or variable that may stand in what was not read.
+pub(super) fn may_be_met(clause: &Clause, invocation: &Invocation) -> bool {
+    match clause {
+        Clause::Variable(name) => invocation.may_hold(name),
+        Clause::VariableIs(named)
+        | Clause::VariableIsNot(named)
+        | Clause::VariableContains(named)
+        | Clause::VariableLacks(named) => invocation.may_hold(&named.name),
+        Clause::AnyVariableIs(all) => all.iter().any(|named| invocation.may_hold(&named.name)),
+        Clause::Flag(_) | Clause::FlagIs(_) | Clause::FlagIsNot(_) => invocation.may_hold_flags(),
+        _ => false,
+    }
+}
+
+/// Bytes that NCCL takes in /dev/shm where `ranks` go through the host: a segment for each channel of each rank. Two to four
+/// channels are what it was seen to take there at least.
+fn segments(ranks: u32) -> u64 {
+    const SEGMENT: u64 = 9_637_888;
+    const CHANNELS: u64 = 4;
+    u64::from(ranks) * CHANNELS * SEGMENT
+}
+
 /// Whether the launch meets the clause.
 pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> bool {
     let value_is = |value: &str, values: &[String]| values.iter().any(|v| v == value);
@@ -91,7 +113,10 @@ pub(super) fn holds(clause: &Clause, invocation: &Invocation, facts: &Facts) -> 
         Clause::ReplicasShareExperts(wanted) => facts.replicas_share_experts == *wanted,
         Clause::ExpertParallel(wanted) => (facts.expert_parallel > 1) == *wanted,
         Clause::IsolatedSharedMemory(wanted) => {
-            facts.exchanging > 1 && invocation.isolated_shared_memory == *wanted
+            let small = invocation
+                .shared_memory
+                .is_some_and(|bytes| bytes < segments(facts.exchanging));
+            facts.exchanging > 1 && (invocation.isolated_shared_memory || small) == *wanted
         }
     }
 }

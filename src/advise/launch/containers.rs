@@ -4,7 +4,7 @@ use super::{
     devices::Given,
     document::Node,
     read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
-    script::{Script, given},
+    script::{Script, bytes, given},
     shell::{self, Values, Word},
 };
 
@@ -72,6 +72,9 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 .push("variables of other files: check them with --check-file".to_string());
         }
         invocation.isolated_shared_memory = !shared;
+        let whole = host_ipc(map) || pod_ipc || mounts_shared_memory(map);
+        let size = map.get("shm_size").filter(|_| !whole);
+        invocation.shared_memory = size.and_then(Node::text).and_then(bytes);
         invocation.devices = devices(map).or_else(|| {
             let list = invocation.variables.get("NVIDIA_VISIBLE_DEVICES")?;
             given(&format!("device={list}")).filter(|_| list != "all")
@@ -89,6 +92,7 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 place: invocation.place,
                 devices: invocation.devices,
                 isolated_shared_memory: invocation.isolated_shared_memory,
+                shared_memory: invocation.shared_memory,
                 variables_open: invocation.variables_open || first.variables_open,
                 unread: invocation.unread,
                 ..first

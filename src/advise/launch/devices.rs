@@ -64,6 +64,8 @@ pub(super) struct Used {
     pub(super) visible: Option<Vec<GpuIndex>>,
     /// The text limits what it may see, whether or not by what is known.
     pub(super) limited: bool,
+    /// GPUs among which CUDA's own order decides which ones it gets; `None` where the text names them.
+    pub(super) pool: Option<Vec<GpuIndex>>,
     /// What is wrong with it.
     pub(super) problems: Vec<LaunchProblem>,
     /// What could not be read.
@@ -526,6 +528,7 @@ fn visible(
             .filter(|w| !w.is_empty())
             .collect()
     };
+    used.pool = pool(invocation, list.as_ref(), evidence);
     if let Some(text) = invocation.variables.get(VISIBLE) {
         // CUDA stops at the first word that names no GPU.
         let names: Vec<String> = words(text).into_iter().take_while(|w| w != "-1").collect();
@@ -554,6 +557,48 @@ fn visible(
         ));
     }
     list
+}
+
+/// The GPUs that CUDA puts in an order of its own before indices count: those of the container, or of the host.
+fn pool(
+    invocation: &Invocation,
+    container: Option<&List>,
+    evidence: Option<&Evidence>,
+) -> Option<Vec<GpuIndex>> {
+    let is = |name: &str, test: &dyn Fn(&str) -> bool| {
+        let known = !invocation.unknown.contains_key(name);
+        known && invocation.variables.get(name).is_some_and(|v| test(v))
+    };
+    // A list of UUIDs is an order, too.
+    let named = |list: &str| {
+        let mut words = list.split(',').map(str::trim);
+        words.all(|w| w.starts_with("GPU-") || w.starts_with("MIG-"))
+    };
+    if is("CUDA_DEVICE_ORDER", &|v| v == "PCI_BUS_ID") || is(VISIBLE, &named) {
+        return None;
+    }
+    match container {
+        Some(list) => list.members.clone(),
+        None => Some(
+            (0..evidence?.snapshot.gpus.len() as u32)
+                .map(GpuIndex)
+                .collect(),
+        ),
+    }
+}
+
+/// GPUs that nothing of the report tells apart: CUDA has no fastest among them.
+pub(super) fn alike(e: &Evidence, pool: &[GpuIndex]) -> bool {
+    let mut own = e.gpus().filter(|(index, _)| pool.contains(index));
+    let Some((_, first)) = own.next() else {
+        return false;
+    };
+    first.name.known().is_some()
+        && own.all(|(_, gpu)| {
+            gpu.name.known() == first.name.known()
+                && gpu.memory_bytes.known() == first.memory_bytes.known()
+                && gpu.compute_capability.known() == first.compute_capability.known()
+        })
 }
 
 fn resolved(

@@ -178,6 +178,80 @@ pub(super) fn handed(
                 options = &["-e", "--env"];
                 head = false;
             }
+            "apptainer" | "singularity" if behind("exec") || behind("run") || behind("shell") => {
+                let image = |w: &Word| {
+                    [".sif", ".simg"].iter().any(|end| w.text.ends_with(end))
+                        || w.text.contains("://")
+                };
+                let own_options: Vec<&Word> = rest.iter().take_while(|w| !image(w)).collect();
+                let empty = own_options.iter().find(|w| {
+                    matches!(w.text.as_str(), "-e" | "--cleanenv" | "-C" | "--containall")
+                });
+                let inner = |(name, value): (&String, &String)| {
+                    let bare = name
+                        .strip_prefix("APPTAINERENV_")
+                        .or_else(|| name.strip_prefix("SINGULARITYENV_"))?;
+                    Some((bare.to_string(), value.clone()))
+                };
+                let given: Vec<(String, String)> = own.variables.iter().filter_map(inner).collect();
+                if let Some(option) = empty {
+                    let what = format!("{base} {}", option.text);
+                    own.clear(word, &what, &[], true);
+                }
+                for (name, value) in given {
+                    own.lost.remove(&name);
+                    own.variables.insert(name, value);
+                }
+                for i in 0..own_options.len() {
+                    if let Some((list, from)) = value(rest, i, &["--env"]) {
+                        for (name, value) in list.split(',').filter_map(assignment) {
+                            own.set(name, value, from);
+                        }
+                    }
+                }
+                head = false;
+            }
+            "ray"
+                if rest
+                    .iter()
+                    .take(2)
+                    .map(|w| w.text.as_str())
+                    .eq(["job", "submit"]) =>
+            {
+                own.clear(word, "ray job submit", &[], false);
+                own.open.push(format!(
+                    "ray job submit on line {} starts it with the variables of the cluster's node, and of --runtime-env-json",
+                    word.line
+                ));
+                head = true;
+                at += 2;
+            }
+            "tmux" => {
+                own.clear(word, base, &[], false);
+                own.open.push(format!(
+                    "tmux on line {} starts it with the variables of its server, which may be older than these lines",
+                    word.line
+                ));
+                head = false;
+            }
+            "lxc" | "incus" if behind("exec") => {
+                own.clear(word, base, &[], false);
+                head = false;
+            }
+            "setpriv" if rest.iter().any(|w| w.text == "--reset-env") => {
+                own.clear(word, "setpriv --reset-env", &[], true);
+                head = false;
+            }
+            "exec"
+                if flags
+                    .clone()
+                    .any(|w| !w.text.starts_with("--") && w.text.contains('c')) =>
+            {
+                own.clear(word, "exec -c", &[], true);
+                while words.get(at).is_some_and(|w| is_flag(&w.text)) {
+                    at += 1;
+                }
+            }
             "systemd-run" if !rest.iter().any(|w| w.text == "--scope") => {
                 outer = own.clone();
                 own.clear(word, base, &[], true);

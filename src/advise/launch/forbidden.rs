@@ -1,7 +1,11 @@
 //! What the evidence of a host forbids in a launch: peers that failed are off in every consumer or not at all, kernels that
 //! reach their peers through the host are slower than NCCL, ranks that tear islands apart.
 
-use super::read::{Invocation, plain};
+use super::{
+    clauses::{holds, may_be_met},
+    read::{Invocation, plain},
+    traps::Facts,
+};
 use crate::{
     advise::{
         caveats::{islands, registry_words},
@@ -13,13 +17,14 @@ use crate::{
         finding::Severity,
         launch::{LaunchCheck, LaunchProblem},
     },
-    profile::{Backend, Condition, EngineProfile, Switch, SwitchKind},
+    profile::{Backend, Clause, Condition, EngineProfile, Switch, SwitchKind},
 };
 
 /// What the host's evidence forbids: peers that failed must be off in every consumer, not in one.
 pub(super) fn forbidden(
     engine: &EngineProfile,
     invocation: &Invocation,
+    facts: &Facts,
     weighing: &Weighing,
     whole: Option<&Group>,
     answer: &mut LaunchCheck,
@@ -81,7 +86,18 @@ pub(super) fn forbidden(
                 })
                 .filter(|s| !s.for_others)
                 .filter(|s| left_on(s, invocation))
+                .filter(|s| of_use(s, invocation, facts) != Some(false))
                 .collect();
+            let (missing, unsure): (Vec<&Switch>, Vec<&Switch>) = missing
+                .into_iter()
+                .partition(|s| of_use(s, invocation, facts) == Some(true));
+            if !unsure.is_empty() {
+                let unsure: Vec<String> = unsure.into_iter().map(told).collect();
+                answer.not_judged.push(format!(
+                    "peers of this group failed ({seen}), and what was not read of this launch decides whether it needs {}",
+                    unsure.join(", ")
+                ));
+            }
             let (open, missing): (Vec<&Switch>, Vec<&Switch>) =
                 missing.into_iter().partition(|s| may_be_off(s, invocation));
             if !open.is_empty() {
@@ -98,7 +114,8 @@ pub(super) fn forbidden(
                 id: "failed-peers-in-use".to_string(),
                 severity: Severity::Critical,
                 wrong: format!(
-                    "peers of this group failed ({seen}), and this launch leaves paths to them on"
+                    "peers of this group failed ({seen}), and this launch leaves paths to them on{}",
+                    as_caution(engine, weighing, &missing)
                 ),
                 change: "switch every one of them off; half of the list leaves a path on"
                     .to_string(),
@@ -110,6 +127,82 @@ pub(super) fn forbidden(
             .not_judged
             .push(format!("whether peers may be used: {why}")),
         _ => {}
+    }
+}
+
+/// Whether the launch has a use for the switch; `None` where what was not read of it decides.
+fn of_use(switch: &Switch, invocation: &Invocation, facts: &Facts) -> Option<bool> {
+    let meets = |clause: &&Clause| holds(clause, invocation, facts);
+    if switch.unless.iter().any(|c| meets(&c)) && !says_the_opposite(switch, invocation) {
+        return Some(false);
+    }
+    let unread = |clause: &&Clause| match clause {
+        Clause::FlagIs(named) | Clause::FlagIsNot(named) => invocation
+            .value(std::slice::from_ref(&named.name))
+            .is_some_and(|v| v.contains(['$', '`'])),
+        _ => false,
+    };
+    let mut asked = switch.asked_by.iter().filter(meets).peekable();
+    if switch.asked_by.is_empty() {
+        Some(true)
+    } else if asked.peek().is_some() {
+        asked.any(|c| !unread(&c)).then_some(true)
+    } else if switch.asked_by.iter().any(|c| may_be_met(c, invocation)) {
+        None
+    } else {
+        Some(false)
+    }
+}
+
+/// A key of the switch's object is given with another value.
+fn says_the_opposite(switch: &Switch, invocation: &Invocation) -> bool {
+    let object = switch.value.as_deref().map(serde_json::from_str);
+    let Some(Ok(serde_json::Value::Object(map))) = object else {
+        return false;
+    };
+    let mut wanted = Vec::new();
+    leaves(&plain(&switch.name), &map, &mut wanted);
+    wanted.iter().any(|(name, value)| {
+        let given = invocation.value(std::slice::from_ref(name));
+        given.is_some_and(|v| v != value)
+    })
+}
+
+/// Why a backend cannot run on this group whatever its peers can do; `None` where it can, or where that is not known.
+pub(super) fn idle(backend: &Backend, weighing: &Weighing) -> Option<String> {
+    let fixed = |c: &&Condition| match c {
+        Condition::WorldSize(_) => true,
+        Condition::FullNvlinkAbove(_)
+        | Condition::FullNvlink(_)
+        | Condition::Fabric(_)
+        | Condition::ComputeCapability(_)
+        | Condition::ComputeAtLeast(_) => weighing.evidence.is_some(),
+        _ => false,
+    };
+    let mut all = backend.when.iter().filter(fixed);
+    all.find_map(|c| match weighing.met(c) {
+        Met::No(why) => Some(why),
+        _ => None,
+    })
+}
+
+/// What is said of those of `missing` whose backends stay off on this group by themselves.
+fn as_caution(engine: &EngineProfile, weighing: &Weighing, missing: &[&Switch]) -> String {
+    let idle_by = |switch: &&&Switch| {
+        let own = |b: &&Backend| {
+            let mut all = b.turn_on.iter().chain(&b.turn_off);
+            all.any(|s| s.name == switch.name)
+        };
+        let mut backends = engine.backends.iter().filter(own).peekable();
+        backends.peek().is_some() && backends.all(|b| idle(b, weighing).is_some())
+    };
+    let said: Vec<String> = missing.iter().filter(idle_by).map(|s| told(s)).collect();
+    match said.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; {} out of caution: in the version that was read its backend stays off on this group by itself, and another version may run it",
+            said.join(", ")
+        ),
     }
 }
 

@@ -6,6 +6,8 @@ mod as_parsed;
 #[cfg(test)]
 mod as_read;
 mod blocks;
+#[cfg(test)]
+mod by_mechanism;
 mod clauses;
 #[cfg(test)]
 mod conditional;
@@ -33,6 +35,8 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 mod traps;
+#[cfg(test)]
+mod unread_words;
 mod variables;
 mod ways;
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub struct Invocation {
     pub not_exported: BTreeSet<String>,
     /// It runs in a container that was given neither the host's IPC nor shared memory.
     pub isolated_shared_memory: bool,
+    /// Bytes of shared memory that its container was given.
+    pub shared_memory: Option<u64>,
     /// GPUs that its container was given.
     pub devices: Option<Given>,
     /// How often a starter in front of it (mpirun) starts it; 0 and 1 are once.
@@ -93,6 +95,14 @@ pub enum ReadError {
         /// "container llm".
         place: String,
         /// What is missing, and what tells it.
+        what: String,
+    },
+    /// A launch may stand in what was not read.
+    #[error("{name}: no launch found that can be read: {what}")]
+    Missed {
+        /// File or option.
+        name: String,
+        /// Where, why, and what to do.
         what: String,
     },
     /// Neither a launch nor variables.
@@ -281,6 +291,7 @@ pub fn read(
         what: what.to_string(),
     };
     let engines = Engines { profiles, wanted };
+    let mut missed = String::new();
     let found = if is_document(text) {
         let mut found = Vec::new();
         for root in document::parse(text).map_err(|e| unread(e.line, &e.what))? {
@@ -301,8 +312,15 @@ pub fn read(
     } else {
         let mut script = Script::new(&engines, BTreeMap::new());
         script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
+        missed = script.missed().join("; ");
         script.finish()
     };
+    if found.is_empty() && !missed.is_empty() {
+        return Err(ReadError::Missed {
+            name: name.to_string(),
+            what: missed,
+        });
+    }
     if found.is_empty() {
         return Err(ReadError::Nothing {
             name: name.to_string(),
@@ -410,6 +428,28 @@ impl Engines<'_> {
                 })
             })
         })
+    }
+
+    /// Whether a word is a flag by which an engine is given a number of ranks.
+    pub(super) fn is_size_flag(&self, word: &str) -> bool {
+        let name = word.split('=').next().unwrap_or_default();
+        let launches = self.profiles.engines.iter();
+        let mut launches = launches.filter_map(|e| e.launch.as_ref());
+        // One letter is a flag of anything.
+        name.len() > 2
+            && launches.any(|l| {
+                let times = l.times.iter().flat_map(|t| &t.flags);
+                l.tp.iter()
+                    .chain(times)
+                    .any(|flag| plain(flag) == plain(name))
+            })
+    }
+
+    /// Whether a text has the words of a command that starts an engine.
+    pub(super) fn is_named_in(&self, text: &str) -> bool {
+        self.commands()
+            .iter()
+            .any(|command| text.contains(command.as_str()))
     }
 
     /// For an engine whose arguments end with a program of the user's, those of its flags that take no value.

@@ -7,7 +7,7 @@ use super::{
     read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
     shell::{self, Values, Word, is_left_out},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A script while it is read.
 pub(super) struct Script<'a> {
@@ -22,6 +22,10 @@ pub(super) struct Script<'a> {
     scope: Vec<Scope>,
     /// What is said of the variables that this command is filled in with.
     notes: Vec<String>,
+    /// Launches that stand in words which were not read: where, and why.
+    missed: Vec<String>,
+    /// Names of its functions.
+    functions: BTreeSet<String>,
 }
 
 /// What one shell knows.
@@ -36,6 +40,12 @@ struct State {
     set: Vec<Set>,
     /// Launches in functions, which run where those are called: which one, and the function's scope.
     functions: Vec<(usize, Scope)>,
+    /// Variables that functions set or unset, which they do when they are called: name, line, and whether it was exported.
+    in_functions: BTreeMap<String, (usize, bool)>,
+    /// Words that the variable of a loop goes over.
+    choices: BTreeMap<String, Vec<String>>,
+    /// Files that the text itself writes.
+    written: BTreeMap<String, String>,
 }
 
 #[derive(Clone)]
@@ -63,14 +73,24 @@ impl<'a> Script<'a> {
             others: false,
             scope: Vec::new(),
             notes: Vec::new(),
+            missed: Vec::new(),
+            functions: BTreeSet::new(),
         }
+    }
+
+    /// What may hold launches and was not read.
+    pub(super) fn missed(&self) -> &[String] {
+        &self.missed
     }
 
     /// Reads `text`; `depth` shells around it.
     pub(super) fn run(&mut self, text: &str, depth: usize) -> Result<(), shell::Unclosed> {
+        let base = self.scope.clone();
+        self.functions.extend(functions_of(text));
         for command in shell::commands(text)? {
-            self.leave(&command.scope);
-            self.scope.clone_from(&command.scope);
+            let scope: Vec<Scope> = base.iter().chain(&command.scope).copied().collect();
+            self.leave(&scope);
+            self.scope = scope;
             let said = command.names().into_iter();
             let said = said.filter_map(|name| self.state.opaque.get(name).cloned());
             self.notes = said.collect();
@@ -82,11 +102,127 @@ impl<'a> Script<'a> {
                 self.state.opaque.remove(&name);
                 self.touch(&name, line);
             }
-            self.command(&words, depth)?;
+            let documents = command.documents(&self.state.values);
+            let files = command.files(&self.state.values);
+            if !self.texts(&words, documents, &files, depth)? {
+                self.command(&words, depth)?;
+            }
         }
-        self.leave(&[]);
-        self.scope.clear();
+        self.leave(&base);
+        self.scope = base;
         Ok(())
+    }
+
+    /// What a command is given to read beside its words: a script for a shell, or the text of a file that it writes. Whether
+    /// nothing of it is left to read.
+    fn texts(
+        &mut self,
+        words: &[Word],
+        documents: Vec<String>,
+        files: &[String],
+        depth: usize,
+    ) -> Result<bool, shell::Unclosed> {
+        let line = words.first().map_or(0, |w| w.line);
+        let program = words.iter().find(|w| assignment(&w.text).is_none());
+        let writer = program.map(|w| base_name(&w.text).to_string());
+        let own = words.iter().rposition(|w| is_shell(&w.text));
+        let reads = own.is_some_and(|at| {
+            let behind = words.get(at + 1..).unwrap_or_default();
+            behind
+                .iter()
+                .all(|w| is_flag(&w.text) && !ends_in_c(&w.text))
+        });
+        let far = words.iter().any(|w| base_name(&w.text) == "ssh");
+        if let (Some("echo" | "printf"), [file]) = (writer.as_deref(), files) {
+            let text: Vec<&str> = words.iter().skip(1).map(|w| w.text.as_str()).collect();
+            let before = self.state.written.entry(plain_path(file)).or_default();
+            before.push_str(&text.join(" "));
+            before.push('\n');
+        }
+        for text in documents {
+            let target = match writer.as_deref() {
+                Some("cat") => files.first().cloned(),
+                Some("tee") => words
+                    .iter()
+                    .skip(1)
+                    .find(|w| !is_flag(&w.text))
+                    .map(|w| w.text.clone()),
+                _ => None,
+            };
+            if let Some(file) = target {
+                self.state.written.insert(plain_path(&file), text);
+            } else if (reads || far) && depth < NESTED {
+                self.others = true;
+                self.inside(words, &text, depth)?;
+                if reads && !far {
+                    return Ok(true);
+                }
+            } else if writer.as_deref() != Some("cat") && self.holds_launch(&text) {
+                self.misses(format!(
+                    "the document that {} reads on line {line} holds a launch",
+                    writer.as_deref().unwrap_or("a command")
+                ));
+            }
+        }
+        Ok(false)
+    }
+
+    fn misses(&mut self, what: String) {
+        self.others = true;
+        self.missed.push(format!(
+            "{what}, and was not read: write the launch out as a command of its own, or check it by itself"
+        ));
+    }
+
+    /// Whether a text starts an engine.
+    fn holds_launch(&self, text: &str) -> bool {
+        let mut script = Script::new(self.engines, BTreeMap::new());
+        let read = script.run(text, NESTED);
+        read.is_err() && self.engines.is_named_in(text) || !script.found.is_empty()
+    }
+
+    /// A command that calls a function sets what functions set.
+    fn calls(&mut self, name: &str, line: usize) {
+        if !self.functions.contains(name) || self.scope.iter().any(|s| s.what == FUNCTION) {
+            return;
+        }
+        for (name, (at, exported)) in self.state.in_functions.clone() {
+            let said = format!(
+                "{name} is set on line {at} in a function, and one is called on line {line}: whether that holds for the launch is not known"
+            );
+            self.unknown(&name, exported, said);
+            // A launch inside of a function has what stands beside it.
+            if !self.scope.is_empty() {
+                self.state.set.push(Set {
+                    name,
+                    line,
+                    exported,
+                    scope: self.scope.clone(),
+                });
+            }
+        }
+    }
+
+    /// A command that sets or unsets a variable whose name only a running shell knows.
+    fn one_of(&mut self, word: &Word, by: &str) {
+        let name: String = word
+            .text
+            .trim_start_matches(['$', '{'])
+            .chars()
+            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+            .collect();
+        let names: Vec<String> = match self.state.choices.get(&name) {
+            Some(words) => words.clone(),
+            None => self.state.exported.keys().cloned().collect(),
+        };
+        for name in names {
+            let said = format!(
+                "{name} may be what '{by} {}' on line {} means: its value is known to a running shell only",
+                word.text, word.line
+            );
+            self.touch(&name, word.line);
+            self.unknown(&name, false, said);
+        }
     }
 
     /// These come from outside the text, with a value that is not known.
@@ -133,6 +269,11 @@ impl<'a> Script<'a> {
                 scope: self.scope.clone(),
             });
         }
+        if self.scope.iter().any(|s| s.what == FUNCTION) {
+            self.state
+                .in_functions
+                .insert(name.to_string(), (line, exported));
+        }
         for (at, function) in &self.state.functions {
             if let Some(launch) = self.found.get_mut(*at)
                 && !self.scope.contains(function)
@@ -163,8 +304,13 @@ impl<'a> Script<'a> {
         while let Some((first, tail)) = rest.split_first() {
             if let Some((name, value)) = assignment(&first.text) {
                 own.push((name.to_string(), value.to_string(), first));
+            } else if let Some(name) = element(&first.text) {
+                let said = only_a_shell(&first.text, first.line);
+                self.unknown(name, false, said);
+                self.touch(name, first.line);
             } else if let Some((name, value)) = appended(&first.text) {
-                let known = self.state.values.get(name).map(|v| v.join(" "));
+                let known = self.state.values.get(name);
+                let known = known.filter(|v| v.len() == 1).map(|v| v.join(" "));
                 match known.filter(|_| !first.opaque) {
                     Some(known) => own.push((name.to_string(), format!("{known}{value}"), first)),
                     None => {
@@ -194,13 +340,18 @@ impl<'a> Script<'a> {
             }
             return Ok(());
         };
+        self.calls(&first.text, first.line);
         match first.text.as_str() {
             "export" | "declare" | "typeset" | "local" | "readonly" => {
                 self.declare(first, tail);
                 return Ok(());
             }
             "unset" => {
-                for word in tail {
+                for word in tail.iter().filter(|w| !is_flag(&w.text)) {
+                    if word.opaque {
+                        self.one_of(word, "unset");
+                        continue;
+                    }
                     let name = &word.text;
                     self.touch(name, word.line);
                     self.state.values.remove(name);
@@ -211,7 +362,19 @@ impl<'a> Script<'a> {
             }
             "read" | "getopts" | "mapfile" | "readarray" | "for" | "select" => {
                 let names = tail.iter().take_while(|w| w.text != "in");
+                let over = tail.iter().skip_while(|w| w.text != "in").skip(1);
+                if let (true, Some(name)) = (
+                    first.text == "for" && over.clone().all(|w| !w.opaque),
+                    tail.first(),
+                ) {
+                    let words = over.map(|w| w.text.clone()).collect();
+                    self.state.choices.insert(name.text.clone(), words);
+                }
                 for word in names.filter(|w| !is_flag(&w.text)) {
+                    if word.opaque {
+                        self.one_of(word, &first.text);
+                        continue;
+                    }
                     let said = format!(
                         "{} is set by '{}' on line {}: its value is known to a running shell only",
                         word.text, first.text, first.line
@@ -228,22 +391,81 @@ impl<'a> Script<'a> {
                 }
                 return Ok(());
             }
+            "printf" if tail.first().is_some_and(|w| w.text.starts_with("-v")) => {
+                let joined = tail.first().and_then(|w| w.text.strip_prefix("-v"));
+                let joined = joined.filter(|rest| !rest.is_empty());
+                let Some(name) = joined.or_else(|| tail.get(1).map(|w| w.text.as_str())) else {
+                    return Ok(());
+                };
+                if let Some(word) = tail.iter().take(2).find(|w| w.opaque) {
+                    self.one_of(word, "printf -v");
+                    return Ok(());
+                }
+                let said = format!(
+                    "{name} is set by 'printf -v' on line {}: its value is known to a running shell only",
+                    first.line
+                );
+                self.unknown(name, self.state.all_exported, said);
+                self.touch(name, first.line);
+                return Ok(());
+            }
+            "alias" => {
+                for word in tail {
+                    if let Some((name, text)) = assignment(&word.text)
+                        && self.holds_launch(text)
+                    {
+                        self.misses(format!(
+                            "the alias '{name}' on line {} holds a launch",
+                            word.line
+                        ));
+                    }
+                }
+                return Ok(());
+            }
             "source" | "." => {
                 let file = tail.first().map_or("", |w| w.text.as_str());
+                if let Some(text) = self.state.written.get(&plain_path(file)).cloned()
+                    && depth < NESTED
+                {
+                    return self.run(&text, depth + 1);
+                }
                 self.elsewhere.push(format!(
                     "{file} is read by this script and was not given: its variables are not known"
                 ));
                 return Ok(());
             }
             "eval" => {
-                self.elsewhere.push(only_a_shell("eval ...", first.line));
+                let text: Vec<&str> = tail.iter().map(|w| w.text.as_str()).collect();
+                let open = tail.iter().any(|w| w.opaque);
+                self.others |= open;
+                if open {
+                    self.elsewhere.push(only_a_shell("eval ...", first.line));
+                }
+                let read = match depth < NESTED {
+                    true => self.run(&text.join(" "), depth + 1).is_ok(),
+                    false => false,
+                };
+                if !read {
+                    self.misses(format!("eval on line {} may hold a launch", first.line));
+                }
+                return Ok(());
             }
             _ => {}
         }
         self.others = true;
+        if let Some(words) = split_by_env(words)
+            && depth < NESTED
+        {
+            return self.command(&words, depth + 1);
+        }
         let skipped = words.len() - rest.len();
         let Some((engine, place)) = self.engines.started(rest) else {
-            return self.inner_shell(words, depth);
+            let (found, missed) = (self.found.len(), self.missed.len());
+            self.inner_shell(words, depth)?;
+            if self.found.len() == found && self.missed.len() == missed {
+                self.left(rest);
+            }
+            return Ok(());
         };
         let mut invocation = Invocation {
             engine: Some(engine),
@@ -295,13 +517,77 @@ impl<'a> Script<'a> {
             .collect();
     }
 
+    /// A command that starts nothing which was read: whether it may start a launch all the same.
+    fn left(&mut self, rest: &[Word]) {
+        let Some((first, tail)) = rest.split_first() else {
+            return;
+        };
+        let base = base_name(&first.text);
+        if matches!(
+            base,
+            "echo" | "printf" | "logger" | "grep" | "pgrep" | "pkill"
+        ) {
+            return;
+        }
+        let text = |w: &&Word| w.text.contains(char::is_whitespace);
+        if let Some(word) = tail
+            .iter()
+            .filter(text)
+            .find(|w| self.holds_launch(&w.text))
+        {
+            let line = word.line;
+            self.misses(format!("a word of '{base}' on line {line} holds a launch"));
+            return;
+        }
+        let named = |w: &Word| {
+            base_name(&w.text).ends_with(".sh") || (w.text.contains('/') && !is_flag(&w.text))
+        };
+        let script = match is_shell(&first.text) {
+            true => tail.iter().find(|w| !is_flag(&w.text)),
+            false => Some(first).filter(|w| named(w)),
+        };
+        let given = tail.iter().any(|w| self.engines.is_size_flag(&w.text));
+        if let Some(script) = script.filter(|_| given) {
+            self.misses(format!(
+                "'{}' on line {} is a script or program that is given arguments of an engine",
+                script.text, script.line
+            ));
+        }
+    }
+
     fn declare(&mut self, first: &Word, tail: &[Word]) {
-        let exports = first.text == "export" || tail.iter().any(|w| w.text == "-x");
-        for word in tail.iter().filter(|w| !is_flag(&w.text)) {
+        let option = |c: char| {
+            let mut flags = tail
+                .iter()
+                .filter(|w| is_flag(&w.text) && !w.text.starts_with("--"));
+            flags.any(|w| w.text.contains(c))
+        };
+        let undone = (first.text == "export" && option('n'))
+            || tail
+                .iter()
+                .any(|w| w.text.starts_with('+') && w.text.contains('x'));
+        let exports = !undone && (first.text == "export" || option('x'));
+        for word in tail
+            .iter()
+            .filter(|w| !is_flag(&w.text) && !w.text.starts_with('+'))
+        {
+            if word.text.starts_with('$') && !word.text.starts_with("$(") {
+                self.one_of(word, &first.text);
+            }
+            if undone {
+                let (name, value) = match assignment(&word.text) {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (word.text.as_str(), None),
+                };
+                self.touch(name, word.line);
+                self.state.exported.remove(name);
+                if let Some(value) = value {
+                    self.assign(name.to_string(), value.to_string(), word);
+                }
+                continue;
+            }
             match assignment(&word.text) {
-                Some((name, value))
-                    if exports || first.text == "declare" || first.text == "typeset" =>
-                {
+                Some((name, value)) if exports => {
                     self.state
                         .exported
                         .insert(name.to_string(), value.to_string());
@@ -343,6 +629,65 @@ impl<'a> Script<'a> {
                 matches!(w.text.as_str(), "-c" | "-lc" | "--command").then_some(at + i)
             })
         });
+        let one_word = |at: &usize| whole.get(*at).is_some_and(|w| w.text.contains(' '));
+        let behind = |names: &[&str]| whole.iter().position(|w| names.contains(&base(w).as_str()));
+        let last = || whole.len().checked_sub(1);
+        // tmux gives one word to a shell; keys that it sends are typed into one of which nothing is known.
+        let tmux = behind(&["tmux"]).filter(|at| {
+            let rest = whole.get(at + 1..).unwrap_or_default();
+            rest.iter().any(|w| {
+                matches!(
+                    w.text.as_str(),
+                    "new"
+                        | "new-session"
+                        | "new-window"
+                        | "neww"
+                        | "split-window"
+                        | "splitw"
+                        | "respawn-pane"
+                        | "respawn-window"
+                )
+            })
+        });
+        let taken = behind(&["script", "flock", "sbatch"]).and_then(|at| {
+            let rest = whole.get(at..)?;
+            let place = rest
+                .iter()
+                .position(|w| matches!(w.text.as_str(), "-c" | "--command" | "--wrap"))?;
+            Some(at + place + 1)
+        });
+        let word = tmux.and_then(|_| last()).filter(one_word).or(taken);
+        // A file that the text itself writes.
+        let written = whole
+            .iter()
+            .position(|w| self.state.written.contains_key(&plain_path(&w.text)));
+        let written = written.filter(|at| {
+            let before = at.checked_sub(1).and_then(|i| whole.get(i));
+            let program = match before {
+                None => true,
+                Some(w) => {
+                    is_shell(&w.text)
+                        || is_flag(&w.text)
+                        || assignment(&w.text).is_some()
+                        || matches!(
+                            w.text.as_str(),
+                            "exec" | "nohup" | "setsid" | "time" | "sudo" | "env"
+                        )
+                }
+            };
+            program
+                && !matches!(
+                    whole.first().map_or("", |w| base_name(&w.text)),
+                    "chmod" | "rm" | "cat" | "mv" | "cp"
+                )
+        });
+        if let Some((at, text)) = written.and_then(|at| {
+            let name = plain_path(&whole.get(at)?.text);
+            Some((at, self.state.written.get(&name)?.clone()))
+        }) && depth < NESTED
+        {
+            return self.inside(whole.get(..at).unwrap_or_default(), &text, depth);
+        }
         // What ssh is given as one word is a command of the other host's shell.
         let far = whole.iter().any(|w| base(w) == "ssh");
         let far = far.then(|| whole.iter().rposition(|w| w.text.contains(' ')));
@@ -350,13 +695,21 @@ impl<'a> Script<'a> {
             (Some(at), ..) => (at, at + 2),
             (None, Some(at), _) => (at, at + 1),
             (None, None, Some(at)) => (at, at),
-            (None, None, None) => return Ok(()),
+            (None, None, None) => match word {
+                Some(at) => (at, at),
+                None => return Ok(()),
+            },
         };
         let (Some(inner), true) = (whole.get(inner), depth < NESTED) else {
             return Ok(());
         };
+        let text = inner.text.clone();
+        self.inside(whole.get(..given).unwrap_or_default(), &text, depth)
+    }
+
+    /// Another shell on `text`, behind the words `given`.
+    fn inside(&mut self, given: &[Word], text: &str, depth: usize) -> Result<(), shell::Unclosed> {
         let known = self.found.len();
-        let given = whole.get(..given).unwrap_or_default();
         let mut options = Invocation::default();
         self.outside(given, is_container(given), &mut options);
         let state = self.state.clone();
@@ -369,12 +722,13 @@ impl<'a> Script<'a> {
         }
         self.state.set.clear();
         self.state.functions.clear();
-        let text = inner.text.clone();
-        self.run(&text, depth + 1)?;
+        self.state.in_functions.clear();
+        self.run(text, depth + 1)?;
         self.state = state;
         self.scope = scope;
         for invocation in self.found.iter_mut().skip(known) {
             invocation.isolated_shared_memory |= options.isolated_shared_memory;
+            invocation.shared_memory = invocation.shared_memory.or(options.shared_memory);
             invocation.variables_open |= options.variables_open;
             invocation.devices = invocation.devices.take().or(options.devices.clone());
             invocation.unread.extend(options.unread.iter().cloned());
@@ -405,6 +759,9 @@ impl<'a> Script<'a> {
 
     /// Text of nothing but variables is an environment file, whose lines need no `export`.
     pub(super) fn finish(mut self) -> Vec<Invocation> {
+        if let Some(first) = self.found.first_mut() {
+            first.unread.append(&mut self.missed);
+        }
         if self.found.is_empty() && !self.others {
             let mut variables: BTreeMap<String, String> = self
                 .state
@@ -433,6 +790,90 @@ impl<'a> Script<'a> {
         }
         self.found
     }
+}
+
+fn base_name(text: &str) -> &str {
+    text.rsplit('/').next().unwrap_or_default()
+}
+
+fn plain_path(text: &str) -> String {
+    text.trim_start_matches("./").to_string()
+}
+
+fn is_shell(text: &str) -> bool {
+    matches!(
+        base_name(text),
+        "sh" | "bash" | "dash" | "ash" | "ksh" | "zsh"
+    )
+}
+
+/// `-c`, `-lc`: text follows.
+fn ends_in_c(text: &str) -> bool {
+    text.starts_with('-') && text.ends_with('c')
+}
+
+/// Names of functions that a text defines.
+fn functions_of(text: &str) -> impl Iterator<Item = String> + '_ {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    let bracketed = text.match_indices('(').filter_map(move |(at, _)| {
+        let behind = text.get(at + 1..)?.trim_start();
+        let before = text.get(..at)?.trim_end_matches([' ', '\t']);
+        let begin = before.rfind(|c| !is_name(c)).map_or(0, |i| i + 1);
+        let name = before.get(begin..)?;
+        (behind.starts_with(')') && !name.is_empty()).then(|| name.to_string())
+    });
+    let words = text.split_whitespace().collect::<Vec<_>>();
+    let named: Vec<String> = words
+        .windows(2)
+        .filter(|w| w.first() == Some(&"function"))
+        .filter_map(|w| Some(w.get(1)?.trim_end_matches(['(', ')', '{']).to_string()))
+        .collect();
+    bracketed.chain(named)
+}
+
+/// `env -S 'A=1 program words'`: the words that env makes of it.
+fn split_by_env(words: &[Word]) -> Option<Vec<Word>> {
+    let env = words.iter().position(|w| base_name(&w.text) == "env")?;
+    let behind = words.get(env + 1..)?;
+    let flags = behind.iter().take_while(|w| is_flag(&w.text)).count();
+    let split = |w: &Word| -> Option<Option<String>> {
+        let text = w.text.as_str();
+        if let Some(rest) = text.strip_prefix("--split-string") {
+            return Some(rest.strip_prefix('=').map(str::to_string));
+        }
+        let (short, rest) = text.strip_prefix('-')?.split_once('S')?;
+        let cluster = short.chars().all(|c| "iv0".contains(c));
+        cluster.then(|| Some(rest.to_string()).filter(|r| !r.is_empty()))
+    };
+    let at = (0..flags).find(|i| behind.get(*i).and_then(split).is_some())?;
+    let option = behind.get(at)?;
+    let (text, next) = match split(option)? {
+        Some(joined) => (joined, at + 1),
+        None => (behind.get(at + 1)?.text.clone(), at + 2),
+    };
+    let inner = shell::commands(&text).ok()?;
+    let inner = inner.first()?.words(&Values::new());
+    let mut all: Vec<Word> = words.get(..=env)?.to_vec();
+    all.extend(behind.get(..at)?.iter().cloned());
+    let empty = option.text.starts_with("-iS") || option.text.starts_with("-viS");
+    all.extend(empty.then(|| Word {
+        text: "-i".to_string(),
+        ..option.clone()
+    }));
+    all.extend(inner.into_iter().map(|w| Word {
+        line: option.line,
+        ..w
+    }));
+    all.extend(behind.get(next..)?.iter().cloned());
+    Some(all)
+}
+
+/// `NAME[3]=value`.
+fn element(text: &str) -> Option<&str> {
+    let (head, _) = text.split_once('=')?;
+    let (name, index) = head.trim_end_matches('+').split_once('[')?;
+    let valid = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (valid && index.ends_with(']')).then_some(name)
 }
 
 /// `NAME+=value`.
@@ -505,6 +946,24 @@ pub(super) fn given(text: &str) -> Option<Given> {
         .map(Given::Count)
 }
 
+/// "64m", "16gb": bytes, as docker and compose write them.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim().to_lowercase();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let shift = match unit.trim() {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        "t" | "tb" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 fn is_container(words: &[Word]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         matches!(
@@ -527,7 +986,7 @@ fn container_options(words: &[Word], outer: &Handed, into: &mut Invocation) {
         "--init",
         "--privileged",
     ];
-    let mut shared = false;
+    let (mut shared, mut whole, mut size) = (false, false, None);
     let mut before = "";
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
@@ -589,13 +1048,13 @@ fn container_options(words: &[Word], outer: &Handed, into: &mut Invocation) {
                 }
             }
             "--ipc" => {
-                shared |= value().is_some_and(|v| v == "host" || v.starts_with("container:"))
+                whole |= value().is_some_and(|v| v == "host" || v.starts_with("container:"));
             }
             "--shm-size" => {
                 shared = true;
-                value();
+                size = value().as_deref().and_then(bytes);
             }
-            "-v" | "--volume" => shared |= value().is_some_and(|v| v.contains("/dev/shm")),
+            "-v" | "--volume" => whole |= value().is_some_and(|v| v.contains("/dev/shm")),
             _ => {}
         }
     }
@@ -604,5 +1063,6 @@ fn container_options(words: &[Word], outer: &Handed, into: &mut Invocation) {
     {
         into.devices = given(&format!("device={list}"));
     }
-    into.isolated_shared_memory = !shared;
+    into.isolated_shared_memory = !shared && !whole;
+    into.shared_memory = size.filter(|_| !whole);
 }

@@ -64,6 +64,18 @@ pub(super) struct Command {
     cut: bool,
     /// What it stands in that may not run, outermost first.
     pub(super) scope: Vec<Scope>,
+    /// Texts that it is given to read: here-documents and here-strings.
+    documents: Vec<Document>,
+    /// Files that it writes.
+    files: Vec<Raw>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Document {
+    /// As it stands, where its delimiter is quoted.
+    Plain(String),
+    /// Variables are filled in.
+    Filled(Raw),
 }
 
 /// What stands in place of words that the text does not hold any more.
@@ -155,6 +167,8 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
         line: 1,
         cut: false,
         ended: Ended::Sequence,
+        documents: Vec::new(),
+        files: Vec::new(),
     };
     let mut all: Vec<Command> = Vec::new();
     let mut blocks = Blocks::new();
@@ -170,8 +184,13 @@ pub(super) fn commands(text: &str) -> Result<Vec<Command>, Unclosed> {
         let sure = succeeds(&words);
         let (scope, wraps) = blocks.command(&plain, line, sure, ended, all.len());
         if !words.is_empty() {
-            let cut = reader.cut;
-            all.push(Command { words, cut, scope });
+            all.push(Command {
+                words,
+                cut: reader.cut,
+                scope,
+                documents: std::mem::take(&mut reader.documents),
+                files: std::mem::take(&mut reader.files),
+            });
         }
         for wrap in wraps {
             for command in all.iter_mut().skip(wrap.from) {
@@ -222,12 +241,28 @@ impl Command {
         let pieces = self.words.iter().flat_map(|raw| &raw.pieces);
         pieces
             .filter_map(|piece| match piece {
-                Piece::Variable(name, ..) => {
-                    Some(name.trim_end_matches("[@]").trim_end_matches("[*]"))
-                }
+                Piece::Variable(name, ..) => Some(bare_name(name)),
                 Piece::Text(_) | Piece::Opaque(_) => None,
             })
             .collect()
+    }
+
+    /// The texts that it is given to read, with the variables of `values` filled in.
+    pub(super) fn documents(&self, values: &Values) -> Vec<String> {
+        let text = |document: &Document| match document {
+            Document::Plain(text) => text.clone(),
+            Document::Filled(raw) => {
+                let words = expand(raw, values).into_iter().map(|w| w.text);
+                words.collect::<Vec<_>>().join(" ")
+            }
+        };
+        self.documents.iter().map(text).collect()
+    }
+
+    /// The files that it writes.
+    pub(super) fn files(&self, values: &Values) -> Vec<String> {
+        let all = self.files.iter().flat_map(|raw| expand(raw, values));
+        all.map(|w| w.text).collect()
     }
 
     /// `NAME=(...)` of this command with its words.
@@ -252,6 +287,28 @@ impl Command {
     }
 }
 
+/// The variable of `NAME[...]`.
+fn bare_name(name: &str) -> &str {
+    name.split('[').next().unwrap_or(name)
+}
+
+/// What a shell puts in the place of a variable that has the words `all`: of an array the first one, unless more is asked for.
+fn chosen(name: &str, all: &[String], quoted: bool) -> Vec<String> {
+    let index = name
+        .split_once('[')
+        .map(|(_, rest)| rest.trim_end_matches(']'));
+    match index {
+        Some("@") => all.to_vec(),
+        Some("*") if quoted => vec![all.join(" ")],
+        Some("*") => all.to_vec(),
+        other => {
+            let at = other.map_or(Some(0), |i| i.parse::<usize>().ok());
+            let one = at.and_then(|at| all.get(at));
+            vec![one.cloned().unwrap_or_default()]
+        }
+    }
+}
+
 fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
     let mut words = vec![String::new()];
     let mut opaque = false;
@@ -273,8 +330,8 @@ fn expand(raw: &Raw, values: &Values) -> Vec<Word> {
                 }
             }
             Piece::Variable(name, default, quoted) => {
-                let bare = name.trim_end_matches("[@]").trim_end_matches("[*]");
-                let found = values.get(bare).cloned();
+                let bare = bare_name(name);
+                let found = values.get(bare).map(|all| chosen(name, all, *quoted));
                 let default = default.clone().filter(|_| !values.unknown.contains(bare));
                 opaque |= found.is_none() && default.as_ref().is_some_and(|d| d.contains('$'));
                 let list = found.or_else(|| default.map(|d| vec![d]));
@@ -325,8 +382,23 @@ struct Line {
     words: Vec<Raw>,
     /// The word that is being read.
     open: Option<Raw>,
-    /// The next word is the file of a redirection.
-    skip: bool,
+    /// What the next word is, where it is none of the command's.
+    next: Next,
+    documents: Vec<Document>,
+    files: Vec<Raw>,
+}
+
+/// What a word is to its command.
+#[derive(Default)]
+enum Next {
+    #[default]
+    Word,
+    /// A file that is read.
+    Read,
+    /// A file that is written.
+    Written,
+    /// Text that is read.
+    Text,
 }
 
 impl Line {
@@ -339,16 +411,15 @@ impl Line {
     }
 
     fn end(&mut self) {
-        if let Some(raw) = self.open.take()
-            && !std::mem::take(&mut self.skip)
-        {
-            self.words.push(raw);
+        let Some(raw) = self.open.take() else {
+            return;
+        };
+        match std::mem::take(&mut self.next) {
+            Next::Word => self.words.push(raw),
+            Next::Read => {}
+            Next::Written => self.files.push(raw),
+            Next::Text => self.documents.push(Document::Filled(raw)),
         }
-    }
-
-    fn into_words(mut self) -> Vec<Raw> {
-        self.end();
-        self.words
     }
 }
 
@@ -360,6 +431,9 @@ struct Reader {
     cut: bool,
     /// What ended the last command.
     ended: Ended,
+    /// What the command reads and writes beside its words.
+    documents: Vec<Document>,
+    files: Vec<Raw>,
 }
 
 impl Reader {
@@ -393,7 +467,7 @@ impl Reader {
     /// Words up to the end of a command, or to `until` inside `NAME=(...)`; whether the text is at its end.
     fn command(&mut self, until: Option<char>) -> Result<(Vec<Raw>, bool), Unclosed> {
         let mut line = Line::default();
-        let mut heredocs: Vec<String> = Vec::new();
+        let mut heredocs: Vec<(String, bool)> = Vec::new();
         let begun = self.line;
         self.ended = Ended::Sequence;
         loop {
@@ -405,7 +479,7 @@ impl Reader {
                         what: "'(' without its ')'",
                     });
                 }
-                return Ok((line.into_words(), true));
+                return Ok((self.taken(line), true));
             };
             match c {
                 '#' if line.open.is_none() => {
@@ -460,7 +534,10 @@ impl Reader {
                     let (array, _) = self.command(Some(')'))?;
                     line.word(here).array = Some(array);
                 }
-                ')' if until == Some(')') => return Ok((line.into_words(), false)),
+                ')' if until == Some(')') => {
+                    line.end();
+                    return Ok((line.words, false));
+                }
                 '\n' if until.is_some() => line.end(),
                 ' ' | '\t' | '\r' => line.end(),
                 '>' | '<' if self.peek() == Some('(') => {
@@ -480,21 +557,32 @@ impl Reader {
                         line.end();
                     }
                     let document = c == '<' && self.take('<');
-                    if document && !self.take('<') {
-                        self.take('-');
-                        heredocs.push(self.delimiter());
+                    if document {
+                        if self.take('<') {
+                            line.next = Next::Text;
+                        } else {
+                            self.take('-');
+                            heredocs.push(self.delimiter());
+                        }
                         continue;
                     }
-                    while self.peek().is_some_and(|c| "><&|-".contains(c)) {
+                    let mut copied = false;
+                    while let Some(c) = self.peek().filter(|c| "><&|-".contains(*c)) {
+                        copied |= c == '&';
                         self.next();
                     }
-                    line.skip = true;
+                    line.next = match c {
+                        '>' if !copied => Next::Written,
+                        _ => Next::Read,
+                    };
                 }
                 '\n' | ';' | '&' | '|' | '(' | ')' => {
                     line.end();
                     if c == '\n' {
-                        for delimiter in heredocs.drain(..) {
-                            self.skip_document(&delimiter);
+                        for (delimiter, quoted) in heredocs.drain(..) {
+                            let at = self.line;
+                            let text = self.document(&delimiter);
+                            line.documents.push(document(text, quoted, at));
                         }
                     } else if !heredocs.is_empty() {
                         continue;
@@ -515,7 +603,7 @@ impl Reader {
                         }
                         _ => Ended::Sequence,
                     };
-                    return Ok((line.into_words(), self.peek().is_none()));
+                    return Ok((self.taken(line), self.peek().is_none()));
                 }
                 plain => line.word(here).push(plain),
             }
@@ -598,7 +686,7 @@ impl Reader {
                 }
                 let default = rest.strip_prefix(":-").or_else(|| rest.strip_prefix('-'));
                 match (rest, default) {
-                    ("" | "[@]" | "[*]", _) => {
+                    (rest, _) if is_index(rest) => {
                         Ok(Piece::Variable(format!("{name}{rest}"), None, quoted))
                     }
                     (_, Some(default)) => Ok(Piece::Variable(
@@ -625,36 +713,88 @@ impl Reader {
         }
     }
 
-    /// The word that ends a here-document, quotes dropped.
-    fn delimiter(&mut self) -> String {
+    /// The words of a command that is at its end; what it reads and writes is kept beside them.
+    fn taken(&mut self, mut line: Line) -> Vec<Raw> {
+        line.end();
+        self.documents.append(&mut line.documents);
+        self.files.append(&mut line.files);
+        line.words
+    }
+
+    /// The word that ends a here-document, quotes dropped, and whether there were some.
+    fn delimiter(&mut self) -> (String, bool) {
         let mut word = String::new();
+        let mut quoted = false;
         while self.peek().is_some_and(|c| c == ' ' || c == '\t') {
             self.next();
         }
-        while let Some(c) = self.peek().filter(|c| !c.is_whitespace() && *c != ';') {
+        while let Some(c) = self
+            .peek()
+            .filter(|c| !c.is_whitespace() && !";|&>)".contains(*c))
+        {
             self.next();
-            if !"'\"\\".contains(c) {
-                word.push(c);
+            match "'\"\\".contains(c) {
+                true => quoted = true,
+                false => word.push(c),
             }
         }
-        word
+        (word, quoted)
     }
 
-    fn skip_document(&mut self, delimiter: &str) {
+    fn document(&mut self, delimiter: &str) -> String {
+        let mut text = String::new();
         loop {
             let mut line = String::new();
             loop {
                 match self.next() {
-                    None => return,
+                    None => break,
                     Some('\n') => break,
                     Some(c) => line.push(c),
                 }
             }
-            if line.trim_start_matches('\t').trim_end() == delimiter {
-                return;
+            let ends = line.trim_start_matches('\t').trim_end() == delimiter;
+            if !ends {
+                text.push_str(&line);
+                text.push('\n');
+            }
+            if ends || self.peek().is_none() {
+                return text;
             }
         }
     }
+}
+
+/// A here-document that begins on `line`: without quotes a shell reads it as it reads double quotes.
+fn document(text: String, quoted: bool, line: usize) -> Document {
+    if quoted || !text.contains(['$', '`', '\\']) {
+        return Document::Plain(text);
+    }
+    let mut reader = Reader {
+        chars: (text.replace('"', "\\\"") + "\"").chars().collect(),
+        at: 0,
+        line,
+        cut: false,
+        ended: Ended::Sequence,
+        documents: Vec::new(),
+        files: Vec::new(),
+    };
+    let mut raw = Raw {
+        line,
+        ..Raw::default()
+    };
+    match reader.double_quoted(&mut raw, line) {
+        Ok(()) => Document::Filled(raw),
+        Err(_) => Document::Plain(text),
+    }
+}
+
+/// Nothing, `[@]`, `[*]` or `[3]`.
+fn is_index(text: &str) -> bool {
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    text.is_empty()
+        || inner.is_some_and(|i| {
+            matches!(i, "@" | "*") || (!i.is_empty() && i.bytes().all(|b| b.is_ascii_digit()))
+        })
 }
 
 fn ends_with_equals(raw: &Raw) -> bool {

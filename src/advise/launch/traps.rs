@@ -4,7 +4,7 @@
 use super::{
     clauses::{holds, is_asked_for, may_be_undone},
     devices::{self, Size, Used},
-    forbidden::forbidden,
+    forbidden::{forbidden, idle},
     needless::needless,
     parser,
     read::Invocation,
@@ -241,7 +241,42 @@ pub fn check(
         sizing: sized.as_ref(),
         request: &request,
     };
-    forbidden(engine, invocation, &weighing, whole.as_ref(), &mut answer);
+    let order = other_order(&used, evidence.zip(whole.as_ref()), |pool, found| {
+        let request = Request {
+            tp: pool.len() as u32,
+            group: Some(pool.to_vec()),
+            ..request.clone()
+        };
+        let Ok(group) = Group::of(&request, evidence, pools) else {
+            return;
+        };
+        let users = judge(&group);
+        let group = group.used_by(engine, &users);
+        let weighing = Weighing {
+            consumers: &users,
+            group: &group,
+            ..weighing
+        };
+        forbidden(engine, invocation, &facts, &weighing, Some(&group), found);
+        ways(
+            engine,
+            invocation,
+            &facts,
+            question,
+            &weighing,
+            Some(&group),
+            found,
+        );
+    });
+    answer.not_judged.extend(order.iter().cloned());
+    forbidden(
+        engine,
+        invocation,
+        &facts,
+        &weighing,
+        whole.as_ref(),
+        &mut answer,
+    );
     needless(
         engine,
         profiles,
@@ -292,8 +327,17 @@ pub fn check(
         if met.iter().any(|m| matches!(m, Met::No(_))) {
             continue;
         }
+        let mut about = trap.backends.iter().filter_map(|id| engine.backend(id));
+        let idle = about
+            .clone()
+            .next()
+            .and_then(|b| idle(b, &weighing))
+            .filter(|_| about.all(|b| idle(b, &weighing).is_some()));
+        if idle.is_some() && !trap.caution {
+            continue;
+        }
         if met.iter().all(|m| *m == Met::Yes) {
-            answer.problems.push(as_problem(trap));
+            answer.problems.push(as_problem(trap, idle));
         } else if trap.severity > Severity::Info
             && (question.evidence.is_some() || trap.when.iter().any(is_asked_for))
         {
@@ -324,7 +368,7 @@ pub fn check(
         &used,
         &facts,
         question,
-        whole.as_ref(),
+        whole.as_ref().filter(|_| order.is_none()),
         &host_traps,
         &mut answer,
     );
@@ -543,6 +587,41 @@ fn whole_launch(
     }
 }
 
+/// Where CUDA's own order of GPUs decides which ones the launch gets, and others of them than in the order of the report would
+/// be wrong for it: what is said of that. `judge` finds what is wrong with all of them together.
+fn other_order(
+    used: &Used,
+    host: Option<(&Evidence, &Group)>,
+    judge: impl Fn(&[GpuIndex], &mut LaunchCheck),
+) -> Option<String> {
+    let (e, group) = host?;
+    let pool = used.pool.as_ref()?;
+    if pool.iter().all(|gpu| group.gpus.contains(gpu)) {
+        return None;
+    }
+    let mut found = LaunchCheck::default();
+    judge(pool, &mut found);
+    let alone = group.world() < 2;
+    let wrong = found.problems.into_iter().find(|p| {
+        let unfit = p.id == "group-must-not-serve";
+        p.severity == Severity::Critical && (unfit || !alone)
+    });
+    let alike = devices::alike(e, pool);
+    let open = found.not_judged.into_iter().next();
+    let why = match wrong {
+        Some(problem) => problem.wrong,
+        None => open.filter(|_| !alike && !alone)?,
+    };
+    Some(format!(
+        "which GPUs it gets: CUDA's own order is fastest first, and the report counts in PCI order{}; with other GPUs of this host it may be wrong ({why}): set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs",
+        match alike {
+            true =>
+                " (these GPUs are alike, so both are one in practice, which CUDA does not promise)",
+            false => "",
+        }
+    ))
+}
+
 /// What this answer speaks of, and what it does not.
 fn scope(
     engine: &EngineProfile,
@@ -628,11 +707,17 @@ fn group(
     }
 }
 
-fn as_problem(trap: &Trap) -> LaunchProblem {
+/// `idle`: why its backend cannot run here.
+fn as_problem(trap: &Trap, idle: Option<String>) -> LaunchProblem {
+    let caution = idle.map_or_else(String::new, |why| {
+        format!(
+            " (said out of caution: in the version that was read this backend stays off here: {why}; another version may run it)"
+        )
+    });
     LaunchProblem {
         id: trap.id.clone(),
         severity: trap.severity,
-        wrong: trap.wrong.clone(),
+        wrong: format!("{}{caution}", trap.wrong),
         change: trap.change.clone(),
         settings: trap.set.iter().map(told).collect(),
         source: trap.source.clone(),

@@ -2,7 +2,7 @@
 //! profile says it stands on, as consumers are; one of which no rung tests a part is never called proven.
 
 use super::{
-    clauses::holds,
+    clauses::{holds, may_be_met},
     forbidden::{left_on, may_be_off},
     read::Invocation,
     traps::{Facts, Question},
@@ -19,7 +19,7 @@ use crate::{
         launch::{LaunchCheck, LaunchProblem},
         pair::GpuIndex,
     },
-    profile::{Clause, ConsumerPath, ConsumerProfile, EngineProfile, Reach, Way},
+    profile::{ConsumerPath, ConsumerProfile, EngineProfile, Reach, Way},
 };
 
 /// Judges the ways that this launch goes. `whole`: all its GPUs, where they are known.
@@ -63,7 +63,7 @@ pub(super) fn ways(
             let off = off.filter(|s| left_on(s, invocation));
             let open = !way.off.is_empty()
                 && (off.clone().all(|s| may_be_off(s, invocation))
-                    || way.unless.iter().any(|c| may_hold_off(c, invocation)));
+                    || way.unless.iter().any(|c| may_be_met(c, invocation)));
             let problems = answer.problems.len();
             one(way, e, question, group, answer);
             // What keeps it off may stand in what was not read.
@@ -76,20 +76,6 @@ pub(super) fn ways(
                 }
             }
         }
-    }
-}
-
-/// A clause that keeps a way off, about a variable that may stand in what was not read.
-fn may_hold_off(clause: &Clause, invocation: &Invocation) -> bool {
-    match clause {
-        Clause::Variable(name) => invocation.may_hold(name),
-        Clause::VariableIs(named)
-        | Clause::VariableIsNot(named)
-        | Clause::VariableContains(named)
-        | Clause::VariableLacks(named) => invocation.may_hold(&named.name),
-        Clause::AnyVariableIs(all) => all.iter().any(|named| invocation.may_hold(&named.name)),
-        Clause::Flag(_) | Clause::FlagIs(_) | Clause::FlagIsNot(_) => invocation.may_hold_flags(),
-        _ => false,
     }
 }
 
