@@ -73,7 +73,8 @@ pub(super) struct Options {
     /// Say what is wrong with an existing launch command: "vllm serve ..." or "NAME=1 python -m sglang...".
     #[arg(long, value_name = "COMMAND", conflicts_with = "check_file")]
     check: Option<String>,
-    /// The same for a file: a script, NAME=value lines, a compose file or a Kubernetes manifest; - reads standard input.
+    /// The same for a file: a script, NAME=value lines, a compose file, a Kubernetes manifest, a Dockerfile or a systemd unit; -
+    /// reads standard input.
     #[arg(long, value_name = "FILE")]
     check_file: Option<PathBuf>,
     /// Form of the answer; shell, env, compose, kubernetes and json are for programs and stay empty where nothing is proven.
@@ -375,8 +376,28 @@ fn file_in(text: &str) -> Option<&str> {
         .or_else(|| Some(text.trim()).filter(|word| Path::new(word).is_file()))
 }
 
+/// An option that asks for a launch of one's own, where one is given beside a launch that is to be judged.
+fn said_by_the_launch(options: &Options) -> Option<&'static str> {
+    [
+        (options.tp.is_some(), "--tp"),
+        (options.dp != 1, "--dp"),
+        (options.ep != 1, "--ep"),
+        (options.eager, "--eager"),
+        (options.dtype.is_some(), "--dtype"),
+        (options.gpus.is_some(), "--gpus"),
+    ]
+    .into_iter()
+    .find_map(|(given, name)| given.then_some(name))
+    .or_else(|| options.workload.load())
+}
+
 /// Reads an existing launch and says what is wrong with it.
 fn check(surroundings: &Surroundings, options: &Options, profiles: &Profiles) -> Result<u8, Stop> {
+    if let Some(option) = said_by_the_launch(options) {
+        return Err(Stop::usage(format!(
+            "{option}: a launch is judged by what it says itself: leave {option} out, or write it into the launch as a flag of the engine"
+        )));
+    }
     let (name, text) = match (&options.check, &options.check_file) {
         (Some(command), _) => ("--check".to_string(), command.clone()),
         (None, Some(path)) => {

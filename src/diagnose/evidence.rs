@@ -1,7 +1,10 @@
 //! The questions that causes, consumers and the verdict may ask of what was read and tried. Answers are about ordered
 //! pairs; an answer that the evidence does not hold is `None`, never "no".
 
-use super::{sorted::Sorted, xid};
+use super::{
+    sorted::{Kind, OnSubjects, Sorted},
+    xid,
+};
 use crate::model::{
     case::{BOUNCE, NO_ANSWER, Outcome, Record, Rung, STAGED, Subject},
     fared::Fared,
@@ -126,7 +129,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Mechanisms on their rungs, and how each fared on the subjects that have it, ascending.
-    pub(crate) fn by_mechanism(&self) -> Vec<((Rung, &'a str), Vec<(Subject, &Fared<'a>)>)> {
+    pub(super) fn by_mechanism(&self) -> Vec<(Kind<'a>, OnSubjects<'_, 'a>)> {
         self.sorted.by_kind()
     }
 

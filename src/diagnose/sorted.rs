@@ -23,7 +23,11 @@ pub(super) struct Sorted<'a> {
     pub(super) timed: Vec<&'a Record>,
 }
 
-type Kind<'a> = (Rung, &'a str);
+/// A mechanism on its rung.
+pub(super) type Kind<'a> = (Rung, &'a str);
+
+/// How one mechanism fared on the subjects that have it, ascending.
+pub(super) type OnSubjects<'e, 'a> = Vec<(Subject, &'e Fared<'a>)>;
 
 /// What is about one subject.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +134,7 @@ impl<'a> Sorted<'a> {
     }
 
     /// Mechanisms on their rungs, and how each fared on the subjects that have it, ascending.
-    pub(super) fn by_kind(&self) -> Vec<(Kind<'a>, Vec<(Subject, &Fared<'a>)>)> {
+    pub(super) fn by_kind(&self) -> Vec<(Kind<'a>, OnSubjects<'_, 'a>)> {
         let mut all: Vec<_> = self.kinds.iter().map(|kind| (*kind, Vec::new())).collect();
         for (subject, own) in &self.by_subject {
             for (kind, fared) in own.kinds.iter().zip(&own.fared) {

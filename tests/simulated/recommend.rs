@@ -431,6 +431,13 @@ fn launches_are_checked_with_an_exit_code() {
             bare.stderr
         );
     }
+    // A launch says its own size: one beside it is never passed over.
+    for option in [["--tp", "8"], ["--gpus", "0,1"], ["--batch", "4"]] {
+        let beside = recommend(&[&["--check", "vllm serve x"][..], &option].concat());
+        assert_eq!((beside.code, beside.stdout.as_str()), (Some(64), ""));
+        let told = format!("{}: a launch is judged by what it says itself", option[0]);
+        assert!(beside.stderr.contains(&told), "{}", beside.stderr);
+    }
     let other = recommend(&["--engine", "vllm", "--tp", "x"]);
     assert!(!other.stderr.contains("in quotes"), "{}", other.stderr);
     let open = check("vllm serve 'x");

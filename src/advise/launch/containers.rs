@@ -3,15 +3,18 @@
 use super::{
     devices::Given,
     document::Node,
-    read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
-    script::{Script, bytes, given},
+    images::{Container, Launches},
+    read::{Engines, Invocation, assignment, only_a_shell},
+    script::{bytes, given},
     shell::{self, Values, Word},
 };
 
 /// Every container of a compose file or manifest.
-pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>, shell::Unclosed> {
-    let mut found = Vec::new();
-    let mut unnamed = Vec::new();
+pub(super) fn launches(
+    root: &Node,
+    engines: &Engines,
+    into: &mut Launches,
+) -> Result<(), shell::Unclosed> {
     let host_ipc = |map: &Node| {
         map.get("ipc").and_then(Node::text) == Some("host")
             || map.get("hostIPC").and_then(Node::text) == Some("true")
@@ -20,11 +23,25 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
         .maps()
         .into_iter()
         .any(|m| m.get("hostIPC").and_then(Node::text) == Some("true"));
+    if root.get("services").is_some() && root.get("include").is_some() {
+        into.found.push(Invocation {
+            place: "'include' of the file".to_string(),
+            no_launch: true,
+            unread: vec![elsewhere("include")],
+            ..Invocation::default()
+        });
+    }
     for map in root.maps() {
+        let image = map.get("image").and_then(Node::text);
         let has = ["environment", "env", "command", "args", "entrypoint"]
             .iter()
             .any(|key| map.get(key).is_some());
-        if !has {
+        let service = service(root, map);
+        let extends = service.is_some() && map.get("extends").is_some();
+        // An image of an engine starts it without any further word; a model server chooses its own.
+        let by_itself = image.is_some_and(|image| engines.entry_of(image).is_some())
+            || map.get("modelFormat").is_some();
+        if !has && !extends && !by_itself {
             continue;
         }
         let mut invocation = Invocation::default();
@@ -33,43 +50,29 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
                 variables(node, &mut invocation);
             }
         }
-        let mut words = Vec::new();
-        if let Some(image) = map.get("image").and_then(Node::text) {
-            words.push(Word {
-                text: image.to_string(),
-                line: 0,
-                opaque: false,
-            });
-        }
-        for key in ["entrypoint", "command", "args"] {
-            if let Some(node) = map.get(key) {
-                words.extend(as_words(node)?);
-            }
-        }
-        let inner = words.windows(2).position(|w| {
-            matches!(w, [a, b] if matches!(a.text.rsplit('/').next(), Some("sh" | "bash"))
-                && is_flag(&b.text) && b.text.ends_with('c'))
-        });
-        let mut nested = Vec::new();
-        if let Some(text) = inner.and_then(|at| words.get(at + 2)) {
-            let mut script = Script::new(engines, invocation.variables.clone());
-            script.does_not_know(&invocation.unknown);
-            script.run(&text.text, 1)?;
-            nested = script.finish();
-        }
+        let (entry, args) = entry_and_args(root, map, service.is_some())?;
         let shared =
             host_ipc(map) || pod_ipc || map.get("shm_size").is_some() || mounts_shared_memory(map);
         let name = map
             .get("container_name")
             .or_else(|| map.get("name"))
             .and_then(Node::text)
-            .map_or_else(|| service(root, map), |n| Some(n.to_string()))
+            .map_or(service, |n| Some(n.to_string()))
+            .or_else(|| {
+                let named = root.get("metadata")?.get("name")?.text()?;
+                Some(format!("{} {named}", root.get("kind")?.text()?))
+            })
             .unwrap_or_else(|| "of the file".to_string());
         if map.get("env_file").is_some() || map.get("envFrom").is_some() {
             invocation.variables_open = true;
             invocation
                 .unread
                 .push("variables of other files: check them with --check-file".to_string());
+        }
+        if extends {
+            invocation.variables_open = true;
+            invocation.flags_open = true;
+            invocation.unread.push(elsewhere("extends"));
         }
         invocation.isolated_shared_memory = !shared;
         let whole = host_ipc(map) || pod_ipc || mounts_shared_memory(map);
@@ -80,66 +83,51 @@ pub(super) fn launches(root: &Node, engines: &Engines) -> Result<Vec<Invocation>
             given(&format!("device={list}")).filter(|_| list != "all")
         });
         invocation.place = format!("container {name}");
-        if let Some((engine, place)) = engines.started(&words) {
-            let switches = engines.ends_with_program(&engine);
-            invocation.engine = Some(engine);
-            let own = words.get(place..).unwrap_or_default();
-            invocation.flags_from(own, switches.as_deref());
-        } else if let Some(first) = nested.into_iter().next() {
-            // The command is the script's; where it runs is the container's.
-            invocation.unread.extend(first.unread);
-            invocation = Invocation {
-                place: invocation.place,
-                devices: invocation.devices,
-                isolated_shared_memory: invocation.isolated_shared_memory,
-                shared_memory: invocation.shared_memory,
-                variables_open: invocation.variables_open || first.variables_open,
-                unread: invocation.unread,
-                ..first
-            };
-        } else {
-            // A fragment may leave the command out and hold only what goes behind it.
-            let image = map.get("image").and_then(Node::text);
-            let own = words
-                .get(usize::from(image.is_some())..)
-                .unwrap_or_default();
-            let begins = own.first().is_some_and(|w| is_flag(&w.text));
-            let guessed = guess(&invocation.variables, engines);
-            // NCCL's variables stand beside every engine, and name none.
-            let named = engines
-                .wanted()
-                .or_else(|| engines.of_image(image?))
-                .or_else(|| guessed.clone().filter(|id| id != "nccl"));
-            match named.filter(|_| begins) {
-                Some(engine) => {
-                    let switches = engines.ends_with_program(&engine);
-                    invocation.engine = Some(engine);
-                    invocation.flags_from(own, switches.as_deref());
-                }
-                None => {
-                    invocation.no_launch = true;
-                    invocation.engine = guessed;
-                    if begins && (invocation.engine.is_some() || engines.has_flag_of(own)) {
-                        let flags = own.iter().filter(|w| is_flag(&w.text));
-                        let flags: Vec<&str> = flags.map(|w| w.text.as_str()).collect();
-                        invocation.unread.push(format!(
-                            "its arguments ({}) stand without a command, and nothing names the engine that they are for: --engine NAME tells it",
-                            flags.join(" ")
-                        ));
-                        unnamed.push(invocation);
-                        continue;
-                    }
-                }
-            }
-        }
-        if invocation.engine.is_some() {
-            found.push(invocation);
-        }
+        let container = Container {
+            image,
+            entry,
+            args,
+            partial: extends || map.get("modelFormat").is_some(),
+        };
+        container.launches(engines, invocation, into)?;
     }
-    // What stands beside launches that are known is a helper's.
-    unnamed.retain(|one: &Invocation| found.is_empty() || one.engine.is_some());
-    found.append(&mut unnamed);
-    Ok(found)
+    Ok(())
+}
+
+/// Why a part of a compose file is not judged.
+fn elsewhere(key: &str) -> String {
+    format!(
+        "what '{key}' takes in from elsewhere is not read: give what 'docker compose config' writes"
+    )
+}
+
+/// What takes the place of the image's entry point, and what is handed to it: Kubernetes' `command` and `args` are a compose
+/// file's `entrypoint` and `command`.
+fn entry_and_args(
+    root: &Node,
+    map: &Node,
+    service: bool,
+) -> Result<(Option<Vec<Word>>, Vec<Word>), shell::Unclosed> {
+    let compose = service
+        || ["entrypoint", "environment"]
+            .iter()
+            .any(|key| map.get(key).is_some())
+        || !(["args", "env"].iter().any(|key| map.get(key).is_some())
+            || ["apiVersion", "kind", "containers"]
+                .iter()
+                .any(|key| root.get(key).is_some()));
+    let (entry, args) = match compose {
+        true => ("entrypoint", "command"),
+        false => ("command", "args"),
+    };
+    let entry = map.get(entry).map(as_words).transpose()?;
+    // An empty list takes the entry point away for compose, and is nothing to Kubernetes.
+    let entry = entry.filter(|words| compose || !words.is_empty());
+    let mut words = map.get(args).map(as_words).transpose()?.unwrap_or_default();
+    if compose && let Some(more) = map.get("args") {
+        words.extend(as_words(more)?);
+    }
+    Ok((entry, words))
 }
 
 /// The key below which a compose file keeps this service.

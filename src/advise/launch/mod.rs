@@ -1,5 +1,5 @@
-//! An existing launch, read from what people paste (a command, a script, variables, a compose or Kubernetes fragment), and
-//! held against the traps that the profiles know.
+//! An existing launch, read from what people paste (a command, a script, variables, a compose or Kubernetes fragment, a
+//! Dockerfile, a systemd unit), and held against the traps that the profiles know.
 
 #[cfg(test)]
 mod as_parsed;
@@ -13,6 +13,7 @@ mod clauses;
 mod conditional;
 mod containers;
 mod devices;
+mod dockerfile;
 mod document;
 mod environment;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod field_traps;
 mod forbidden;
 #[cfg(test)]
 mod fragments;
+mod images;
 mod inline;
 mod needless;
 #[cfg(test)]
@@ -33,8 +35,11 @@ mod shell;
 mod sizes;
 mod spelling;
 #[cfg(test)]
+mod started;
+#[cfg(test)]
 mod tests;
 mod traps;
+mod unit;
 #[cfg(test)]
 mod unread_words;
 mod variables;

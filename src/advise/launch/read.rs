@@ -3,12 +3,14 @@
 use super::{
     containers,
     devices::Given,
-    document,
+    dockerfile, document,
+    images::Launches,
     script::Script,
     shell::{Word, is_left_out},
     spelling::own_list,
+    unit,
 };
-use crate::profile::{EngineProfile, Profiles};
+use crate::profile::{EngineProfile, Launch, Profiles};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +109,7 @@ pub enum ReadError {
     },
     /// Neither a launch nor variables.
     #[error(
-        "{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file or a Kubernetes manifest would do"
+        "{name}: no launch found (known: {known}); a script, a command, NAME=value lines, a compose file, a Kubernetes manifest, a Dockerfile or a systemd unit would do"
     )]
     Nothing {
         /// File or option.
@@ -290,31 +292,39 @@ pub fn read(
         line,
         what: what.to_string(),
     };
-    let engines = Engines { profiles, wanted };
+    let engines = Engines {
+        profiles,
+        wanted,
+        told: own_comment(text, profiles),
+    };
     let mut missed = String::new();
-    let found = if is_document(text) {
-        let mut found = Vec::new();
+    let mut read = Launches::default();
+    if dockerfile::is_one(text) {
+        dockerfile::launches(text, &engines, &mut read).map_err(|e| unread(e.line, &e.what))?;
+    } else if unit::is_one(text) {
+        read.found = unit::launches(text, &engines).map_err(|e| unread(e.line, &e.what))?;
+    } else if is_document(text) {
         for root in document::parse(text).map_err(|e| unread(e.line, &e.what))? {
-            let launches = containers::launches(&root, &engines);
-            found.extend(launches.map_err(|e| unread(e.line, e.what))?);
+            let launches = containers::launches(&root, &engines, &mut read);
+            launches.map_err(|e| unread(e.line, e.what))?;
         }
-        // Without variables there is nothing of it to judge.
-        let (named, rest): (Vec<Invocation>, Vec<Invocation>) =
-            found.into_iter().partition(|one| one.engine.is_some());
-        if let Some(one) = rest.into_iter().next().filter(|_| named.is_empty()) {
-            return Err(ReadError::Unnamed {
-                name: name.to_string(),
-                place: one.place,
-                what: one.unread.join("; "),
-            });
-        }
-        named
     } else {
         let mut script = Script::new(&engines, BTreeMap::new());
         script.run(text, 0).map_err(|e| unread(e.line, e.what))?;
         missed = script.missed().join("; ");
-        script.finish()
-    };
+        read.found = script.finish();
+    }
+    // Without an engine, or variables of one, there is nothing of it to judge.
+    let Launches { found, weak } = read;
+    if found.iter().all(|one| one.engine.is_none())
+        && let Some(one) = found.iter().chain(&weak).next()
+    {
+        return Err(ReadError::Unnamed {
+            name: name.to_string(),
+            place: one.place.clone(),
+            what: one.unread.join("; "),
+        });
+    }
     if found.is_empty() && !missed.is_empty() {
         return Err(ReadError::Missed {
             name: name.to_string(),
@@ -350,10 +360,22 @@ fn is_document(text: &str) -> bool {
     })
 }
 
+/// The engine that a comment of this tool's own settings names, if they are of one.
+fn own_comment(text: &str, profiles: &Profiles) -> Option<String> {
+    let own = text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("# peerproof recommend: "));
+    let named: BTreeSet<&str> = own.filter_map(|rest| rest.split(',').next()).collect();
+    let only = named.first().filter(|_| named.len() == 1)?;
+    profiles.engine(only).map(|e| e.id.clone())
+}
+
 /// Engines to recognise a launch by.
 pub(super) struct Engines<'a> {
     profiles: &'a Profiles,
     wanted: Option<&'a str>,
+    /// The engine that the text says it is for.
+    told: Option<String>,
 }
 
 impl Engines<'_> {
@@ -414,17 +436,73 @@ impl Engines<'_> {
             .map(|(e, _)| e.id.clone())
     }
 
+    /// The engine that the text says it is for.
+    pub(super) fn told(&self) -> Option<String> {
+        self.told.clone()
+    }
+
+    /// The engine that is the entry point of an image, by the image's name.
+    pub(super) fn entry_of(&self, image: &str) -> Option<String> {
+        let is_own = |e: &&EngineProfile| {
+            let launch = e.launch.as_ref();
+            launch.is_some_and(|l| l.images.iter().any(|own| image.contains(own)))
+        };
+        self.in_order()
+            .into_iter()
+            .find(is_own)
+            .map(|e| e.id.clone())
+    }
+
+    /// The engine that knows all these flags, `likely` first, or `likely` where none does; `None` where several others do.
+    pub(super) fn of_flags(&self, words: &[Word], likely: Option<String>) -> Option<String> {
+        let flags: Vec<String> = words
+            .iter()
+            .filter(|w| is_flag(&w.text))
+            .map(|w| {
+                let name = w.text.split(['=', '.']).next().unwrap_or_default();
+                plain(name)
+            })
+            .collect();
+        let knows = |engine: &EngineProfile| {
+            own_list(engine, self.profiles)
+                .is_some_and(|list| flags.iter().all(|f| list.flags.contains(f)))
+        };
+        let own = likely.as_deref().and_then(|id| self.profiles.engine(id))?;
+        if knows(own) {
+            return likely;
+        }
+        let others = self.in_order().into_iter();
+        let mut others = others.filter(|e| e.inherits.is_none() && knows(e));
+        match (others.next(), others.next()) {
+            (Some(other), None) => Some(other.id.clone()),
+            (Some(_), Some(_)) => None,
+            (None, _) => likely,
+        }
+    }
+
     /// Whether one of `words` is a flag by which an engine is given its model or a number of ranks.
     pub(super) fn has_flag_of(&self, words: &[Word]) -> bool {
+        self.has(words, |l| l.model.iter().collect()) || self.has_ranks_of(words)
+    }
+
+    /// Whether one of `words` is a flag by which an engine is given a number of ranks.
+    pub(super) fn has_ranks_of(&self, words: &[Word]) -> bool {
+        self.has(words, |l| {
+            l.tp.iter()
+                .chain(l.times.iter().flat_map(|t| &t.flags))
+                .collect()
+        })
+    }
+
+    fn has(&self, words: &[Word], own: impl Fn(&Launch) -> Vec<&String>) -> bool {
         let launches = self.profiles.engines.iter();
         let mut launches = launches.filter_map(|e| e.launch.as_ref());
         launches.any(|l| {
-            let times = l.times.iter().flat_map(|t| &t.flags);
-            let mut own = l.tp.iter().chain(&l.model).chain(times);
-            own.any(|flag| {
+            own(l).into_iter().any(|flag| {
                 words.iter().any(|w| {
                     let name = w.text.split('=').next().unwrap_or_default();
-                    name.starts_with("--") && plain(flag) == plain(name)
+                    // A flag of one letter may be anything.
+                    name.len() > 2 && is_flag(name) && plain(flag) == plain(name)
                 })
             })
         })
@@ -488,18 +566,6 @@ impl Engines<'_> {
                 }
             }
         }
-        // An image whose entry point is the engine.
-        for engine in self.in_order() {
-            let Some(launch) = &engine.launch else {
-                continue;
-            };
-            let place = words
-                .iter()
-                .position(|w| launch.images.iter().any(|image| w.text.contains(image)));
-            if let Some(place) = place {
-                return Some((engine.id.clone(), place + 1));
-            }
-        }
         None
     }
 }
@@ -508,6 +574,9 @@ impl Engines<'_> {
 pub(super) fn guess(variables: &BTreeMap<String, String>, engines: &Engines) -> Option<String> {
     if let Some(wanted) = engines.wanted.and_then(|id| engines.profiles.engine(id)) {
         return Some(wanted.id.clone());
+    }
+    if let Some(told) = engines.told() {
+        return Some(told);
     }
     let own = |engine: &EngineProfile| {
         let Some(launch) = &engine.launch else {

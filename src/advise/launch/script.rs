@@ -4,6 +4,7 @@ use super::{
     blocks::{FUNCTION, Scope},
     devices::Given,
     environment::{Handed, handed},
+    images::{self, Begun, Container, Run, Told},
     read::{Engines, Invocation, assignment, guess, is_flag, only_a_shell},
     shell::{self, Values, Word, is_left_out},
 };
@@ -458,21 +459,144 @@ impl<'a> Script<'a> {
         {
             return self.command(&words, depth + 1);
         }
+        match images::told(rest) {
+            Some(Told::Nothing) => return Ok(()),
+            Some(Told::Run(run)) if run.image.is_some() => {
+                return self.container(words, rest, run, depth);
+            }
+            Some(Told::Run(_)) | None => {}
+        }
         let skipped = words.len() - rest.len();
         let Some((engine, place)) = self.engines.started(rest) else {
-            let (found, missed) = (self.found.len(), self.missed.len());
+            let (known, missed) = (self.found.len(), self.missed.len());
             self.inner_shell(words, depth)?;
-            if self.found.len() == found && self.missed.len() == missed {
+            let image = rest
+                .iter()
+                .find(|w| self.engines.entry_of(&w.text).is_some());
+            let tool = rest.iter().find(|w| images::is_tool(w));
+            if let (Some(image), Some(tool)) = (image, tool)
+                && self.found.len() == known
+                && rest.iter().any(|w| w.text == "run")
+            {
+                let engine = self.engines.entry_of(&image.text);
+                let said = format!(
+                    "how {} starts a container of {} is not read: give the command that runs in it",
+                    tool.text, image.text
+                );
+                self.not_read(first.line, engine, said);
+            }
+            if self.found.len() == known && self.missed.len() == missed {
                 self.left(rest);
             }
             return Ok(());
         };
+        let before = words.get(..skipped + place).unwrap_or_default();
+        self.launch(
+            engine,
+            before,
+            rest.get(place..).unwrap_or_default(),
+            first.line,
+        );
+        Ok(())
+    }
+
+    /// `docker run`: what its image, or what stands in place of that image's entry point, starts.
+    fn container(
+        &mut self,
+        words: &[Word],
+        rest: &[Word],
+        run: Run,
+        depth: usize,
+    ) -> Result<(), shell::Unclosed> {
+        let line = rest.first().map_or(0, |w| w.line);
+        let at = run.image.unwrap_or_default();
+        let image = rest.get(at).map_or("", |w| w.text.as_str());
+        let options = words
+            .get(..words.len() - rest.len() + at + 1)
+            .unwrap_or_default();
+        // Where the image stands is open: an engine's own command tells its place by itself.
+        let direct = self
+            .engines
+            .started(rest)
+            .filter(|_| run.open && run.entry.is_none());
+        if let Some((engine, place)) = direct {
+            let before = words
+                .get(..words.len() - rest.len() + place)
+                .unwrap_or_default();
+            self.launch(engine, before, rest.get(place..).unwrap_or_default(), line);
+            return Ok(());
+        }
+        let container = Container {
+            image: Some(image),
+            entry: run.entry,
+            args: rest.get(at + 1..).unwrap_or_default().to_vec(),
+            partial: false,
+        };
+        let of_image = self.engines.of_image(image);
+        let (argv, said) = match container.begun(self.engines) {
+            Begun::Engine(engine, own) => {
+                self.launch(engine, options, &own, line);
+                return Ok(());
+            }
+            Begun::Script(_, argv) => {
+                let known = self.found.len();
+                let whole: Vec<Word> = options.iter().chain(&argv).cloned().collect();
+                self.inner_shell(&whole, depth)?;
+                if self.found.len() > known {
+                    return Ok(());
+                }
+                let said = "what its shell is given starts no engine that is known";
+                (argv, said.to_string())
+            }
+            Begun::Arguments(own) => {
+                if let Some(engine) = self.engines.wanted().or(of_image) {
+                    self.launch(engine, options, &own, line);
+                } else if self.engines.has_flag_of(&own) {
+                    let said = images::nameless(&own);
+                    self.not_read(line, None, said);
+                }
+                return Ok(());
+            }
+            Begun::Program(argv) => {
+                let first = argv.first().map_or(image, |w| w.text.as_str());
+                let said = images::no_engine(first);
+                (argv, said)
+            }
+        };
+        if of_image.is_some() || self.engines.has_ranks_of(&argv) {
+            self.not_read(line, of_image, said);
+        }
+        Ok(())
+    }
+
+    /// Something that may be a launch, and is none that can be read.
+    pub(super) fn not_read(&mut self, line: usize, engine: Option<String>, said: String) {
+        self.found.push(Invocation {
+            engine,
+            place: format!("line {line}"),
+            no_launch: true,
+            unread: vec![said],
+            ..Invocation::default()
+        });
+    }
+
+    /// Takes one command as its words, without a shell around it.
+    pub(super) fn argv(&mut self, words: &[Word]) -> Result<(), shell::Unclosed> {
+        self.command(words, 0)
+    }
+
+    /// Launches that were found so far.
+    pub(super) fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// One launch: its own words, and those in front of it.
+    fn launch(&mut self, engine: String, before: &[Word], own: &[Word], line: usize) {
         let mut invocation = Invocation {
             engine: Some(engine),
-            place: format!("line {}", first.line),
+            place: format!("line {line}"),
             ..Invocation::default()
         };
-        let before = words.get(..skipped + place).unwrap_or_default();
         self.outside(before, is_container(before), &mut invocation);
         let launch = invocation.engine.as_deref().unwrap_or_default();
         let (launchers, switches) = (
@@ -480,14 +604,13 @@ impl<'a> Script<'a> {
             self.engines.ends_with_program(launch),
         );
         processes(before, &launchers, &mut invocation);
-        invocation.flags_from(rest.get(place..).unwrap_or_default(), switches.as_deref());
+        invocation.flags_from(own, switches.as_deref());
         invocation.unread.append(&mut self.notes);
         let function = self.scope.iter().find(|s| s.what == FUNCTION);
         if let Some(function) = function {
             self.state.functions.push((self.found.len(), *function));
         }
         self.found.push(invocation);
-        Ok(())
     }
 
     /// What stands in front of a launch gives to it.
@@ -615,10 +738,7 @@ impl<'a> Script<'a> {
     /// `docker run ... bash -c "..."`: the launch is inside.
     fn inner_shell(&mut self, whole: &[Word], depth: usize) -> Result<(), shell::Unclosed> {
         let base = |w: &Word| w.text.rsplit('/').next().unwrap_or_default().to_string();
-        let shell = whole.windows(2).position(|w| {
-            matches!(w, [a, b] if matches!(base(a).as_str(), "sh" | "bash")
-                && is_flag(&b.text) && b.text.ends_with('c'))
-        });
+        let shell = images::shell_at(whole);
         let user = whole
             .iter()
             .position(|w| matches!(base(w).as_str(), "su" | "runuser"));
@@ -692,7 +812,7 @@ impl<'a> Script<'a> {
         let far = whole.iter().any(|w| base(w) == "ssh");
         let far = far.then(|| whole.iter().rposition(|w| w.text.contains(' ')));
         let (given, inner) = match (shell, user, far.flatten()) {
-            (Some(at), ..) => (at, at + 2),
+            (Some((at, script)), ..) => (at, script),
             (None, Some(at), _) => (at, at + 1),
             (None, None, Some(at)) => (at, at),
             (None, None, None) => match word {
@@ -969,7 +1089,11 @@ fn is_container(words: &[Word]) -> bool {
         matches!(
             word.text.rsplit('/').next(),
             Some("docker" | "podman" | "nerdctl")
-        ) && words.iter().skip(at + 1).take(3).any(|w| w.text == "run")
+        ) && words
+            .iter()
+            .skip(at + 1)
+            .take(3)
+            .any(|w| matches!(w.text.as_str(), "run" | "create"))
     })
 }
 

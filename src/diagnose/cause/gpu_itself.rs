@@ -184,7 +184,7 @@ fn examine(e: &Evidence, index: GpuIndex, gpu: &Gpu) -> Option<Finding> {
     let condemned = e.condemned_gpus().contains(&index);
     let pairs = e
         .peer_failures()
-        .into_iter()
+        .iter()
         .filter(|p| p.touches(index))
         .count();
     // Nothing but copies with the host failed: the card is one suspect of several.
