@@ -101,7 +101,7 @@ fn wrong_words_are_answered_with_the_right_ones() {
         ),
         (&["--gpus", "5"], &["--gpus", "'5'", "0000:00:06.0"]),
         (&["--gpus", "0,GPU-nonsense"], &["--gpus", "'GPU-nonsense'"]),
-        (&["--pairs", "0>0"], &["--pairs", "'0>0'", "2>5"]),
+        (&["--pairs", "0>0"], &["--pairs", "'0>0'", "'2->5'"]),
         (&["--pairs", "0>7"], &["--pairs", "'0>7'"]),
         (&["--pairs", "first"], &["--pairs", "'first'"]),
         (
