@@ -87,7 +87,8 @@ pub(super) fn failed(
         headline.push_str(load.words());
     }
     if worst.only_together() {
-        headline.push_str("; right when run alone, wrong only together with other pairs");
+        headline
+            .push_str("; right when run again alone: seldom, or only together with other pairs");
     }
     let counted = same_fault(e, worst);
     if let Some(group) = worst.case.subject.group() {

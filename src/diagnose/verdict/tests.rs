@@ -709,7 +709,9 @@ fn what_is_wrong_only_together_is_not_run_again_alone() {
     last.notes = vec![crate::model::case::ONLY_TOGETHER.to_string()];
     let verdict = judged(&host, &sound_checker());
     assert!(
-        verdict.headline.contains("wrong only together"),
+        verdict
+            .headline
+            .contains("or only together with other pairs"),
         "{}",
         verdict.headline
     );
