@@ -1,18 +1,14 @@
 //! Launches held against what the engine's own parser makes of their words.
 
-use super::{Question, on_a_host::on, tests::judged};
+use super::{
+    Question,
+    on_a_host::on,
+    tests::{found, judged},
+};
 use crate::{
     diagnose::sample::Host,
-    model::{
-        case::WrongKind,
-        finding::Severity,
-        launch::{LaunchCheck, LaunchOutcome, LaunchProblem},
-    },
+    model::{case::WrongKind, finding::Severity, launch::LaunchOutcome},
 };
-
-fn found<'a>(answer: &'a LaunchCheck, id: &str) -> Option<&'a LaunchProblem> {
-    answer.problems.iter().find(|p| p.id == id)
-}
 
 /// Two GPUs whose peers failed.
 fn failed() -> Host {

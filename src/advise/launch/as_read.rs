@@ -1,18 +1,18 @@
 //! Variables held against what their reader makes of their text.
 
-use super::{Question, on_a_host::on, tests::judged};
+use super::{
+    Question,
+    on_a_host::on,
+    tests::{found, judged},
+};
 use crate::{
     diagnose::sample::Host,
     model::{
         case::WrongKind,
         finding::Severity,
-        launch::{LaunchCheck, LaunchOutcome, LaunchProblem},
+        launch::{LaunchCheck, LaunchOutcome},
     },
 };
-
-fn found<'a>(answer: &'a LaunchCheck, id: &str) -> Option<&'a LaunchProblem> {
-    answer.problems.iter().find(|p| p.id == id)
-}
 
 fn alone(text: &str) -> LaunchCheck {
     judged(text, &Question::default())

@@ -6,7 +6,7 @@ use crate::{
     model::{
         case::WrongKind,
         finding::Severity,
-        launch::{LaunchCheck, LaunchOutcome},
+        launch::{LaunchCheck, LaunchOutcome, LaunchProblem},
     },
     profile::Profiles,
 };
@@ -19,6 +19,11 @@ fn one(text: &str) -> Invocation {
     let mut all = launches(text);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
+}
+
+/// The problem of this id, if it was found.
+pub(super) fn found<'a>(answer: &'a LaunchCheck, id: &str) -> Option<&'a LaunchProblem> {
+    answer.problems.iter().find(|p| p.id == id)
 }
 
 pub(super) fn judged(text: &str, question: &Question) -> LaunchCheck {
