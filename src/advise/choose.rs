@@ -164,7 +164,8 @@ fn crossing(engine: &EngineProfile, group: &Group, answer: &mut Recommendation) 
     }
 }
 
-/// Whether the launch takes further groups of this host, for data-parallel replicas beside the one that is judged.
+/// How many GPUs the launch takes in all, where data-parallel replicas take further groups of this host beside the one that is
+/// judged.
 fn further_groups(engine: &EngineProfile, e: Option<&Evidence>, request: &Request) -> Option<u32> {
     let launch = engine.launch.as_ref()?;
     let mut times = launch.times.iter();
