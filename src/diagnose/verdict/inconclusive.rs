@@ -227,13 +227,11 @@ fn untold_hole(e: &Evidence, coverage: &Coverage) -> Option<(OrderedPair, Rung, 
     if chosen || !coverage.not_run.is_empty() {
         return None;
     }
-    let holes = e.pairs_moved().into_iter().filter_map(|pair| {
+    let mut holes = e.pairs_moved().into_iter().filter_map(|pair| {
         let (rung, mechanisms) = e.standing(pair).open?;
         Some((pair, rung, mechanisms))
     });
-    holes
-        .into_iter()
-        .find(|(.., mechanisms)| !mechanisms.is_empty())
+    holes.find(|(.., mechanisms)| !mechanisms.is_empty())
 }
 
 fn gap_words(e: &Evidence, coverage: &Coverage) -> Option<String> {
